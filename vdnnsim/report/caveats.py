@@ -91,7 +91,7 @@ def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
     step = captured.base
     unknown = [each.name for each in step.operations if not each.known]
     updated = f", the update of {step.optimizer}" if any(each.phase is Phase.UPDATE for each in step.operations) else ""
-    lines = [f"Captured: as {step.device} by {step.framework}{updated}", *step.notes]
+    lines = [f"Captured: {step.model} as {step.device} by {step.framework}{updated}", *step.notes]
     if unknown:
         names = ", ".join(dict.fromkeys(unknown))
         lines.append(

@@ -1,8 +1,10 @@
 """Findings of a result in sentences: the best policy, its cost against the oracular baseline, why others do not fit."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
@@ -19,10 +21,30 @@ def workload_text(asked: Setup) -> str:
     return f"{_name(asked.workload)} ({asked.workload.batch_size})"
 
 
+def report_title(asked: Setup) -> str:
+    """Return the title of a report: of a captured model its name and batch, `Llama, batch 16`, else the scenario's."""
+    is_captured = isinstance(asked.workload, CapturedWorkload)
+    return f"{_name(asked.workload)}, batch {asked.workload.batch_size}" if is_captured else asked.name
+
+
 def _name(workload: Workload) -> str:
-    """Return the name of the network; of a long one its end, without the folder."""
+    """Return the name of the network; of a long one its end."""
     name = workload.graph.name
+    if isinstance(workload, CapturedWorkload):
+        name = _model_name(name)
     return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
+
+
+def _model_name(model: str) -> str:
+    """Return the name of a model without library, owner and folder.
+
+    One of a user's file is called as its class, or as the file where a function makes it.
+    """
+    source, _, name = model.rpartition(":")
+    if source.endswith(".py"):
+        return name if name[:1].isupper() else Path(source).stem
+    path = Path(name)
+    return path.parent.name if path.name == "config.json" else path.name
 
 
 def caption(asked: Setup, batch: str | None = None) -> str:

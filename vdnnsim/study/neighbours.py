@@ -1,7 +1,8 @@
 """Neighbours of a run's machine: iteration times of policies with other memory and another link, where that is cheap.
 
 A policy that memory does not decide is replayed once for each bandwidth and placed for each capacity; without copies
-the link does not matter. Others are left out, for they would plan again for each machine.
+the link does not matter. Others would plan again for each machine: of them only the one that won is here, with the plan
+that it has, which is one that fits larger memory as well.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +25,11 @@ MOST_OPERATIONS: Final = 120_000
 
 
 def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
-    """Return policies at other capacities and bandwidths, those that fit first, then by time; none for several GPUs."""
+    """Return policies at other capacities and bandwidths, that which won first, then by time; none for several GPUs."""
     if scenario.gpus > 1:
         return ()
     policies = {each.label for each in scenario.policies if each.decided_by is DecidedBy.COSTS}
-    rows = [row for row in result.slowest if row.policy in policies]
+    rows = [row for row in result.slowest if row.policy in policies or row is result.leader]
     simulator = simulator_of(scenario)
 
     @cache
@@ -40,7 +41,7 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
 
     found: list[Nearby] = []
     room = MOST_OPERATIONS
-    for row in sorted(rows, key=lambda row: (not row.fits, row.metrics.iteration_s)):
+    for row in sorted(rows, key=lambda row: (row is not result.leader, not row.fits, row.metrics.iteration_s)):
         cost = len(row.trace.plan.operations) * (len(BANDWIDTHS) - 1) * bool(row.metrics.offloaded_bytes)
         if cost <= room:
             room -= cost

@@ -25,6 +25,8 @@ const look = setInterval(() => {
   const half = { clientX: box.left + 92 + (box.width - 92) / 2, clientY: box.top + 20 };
   canvas.dispatchEvent(new PointerEvent("pointermove", half));
   note.hover = words();
+  canvas.dispatchEvent(new PointerEvent("pointermove", { ...half, clientY: box.top + 240 }));
+  note.host = words();
   key("w");
   note.wait = words();
   canvas.dispatchEvent(new WheelEvent("wheel", { ...half, deltaY: -300, ctrlKey: true, cancelable: true }));
@@ -121,7 +123,8 @@ def test_a_browser_runs_it_without_errors(result: ScenarioResult, tmp_path: Path
     found = dict(re.findall(r'data-(\w+)="([^"]*)"', re.search(r"<body[^>]*>", done.stdout)[0]))  # type: ignore[index]
     assert found == {
         "rows": "2",
-        "hover": "20 B in use at 4.00 sweights 20 B",
+        "hover": "20 B allocated at 4.00 sweights 20 B",
+        "host": "10 B on the host at 4.00 soffloaded and not yet prefetched",
         "wait": "waits for an offload: 2.00 s lost from 1.00 s on"
         "forward of fc waits for offload of map input during forward of conv1",
         "next": "waits for a fetch on demand: 2.00 s lost from 5.00 s on"

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from tests.captured_steps import chain
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.training_plan import ProfilingPass
-from vdnnsim.report.findings import budgets, caption, comparison, headline, refusals, verdict
+from vdnnsim.report.findings import budgets, caption, comparison, headline, refusals, report_title, verdict
 from vdnnsim.report.run.page import profiling
 
 
@@ -132,3 +135,22 @@ def test_memory_that_a_policy_needs_of_device_and_host(result: ScenarioResult, k
     assert "keep(p) needs: device 1020 B of 1000 B, host 0 B" in budgets(replace(result, results=(grown,)))
     rows = tuple(replace(each, trace=replace(each.trace, peaks_in_search=True)) for each in result.results)
     assert "while cuDNN searches for convolutions" in budgets(replace(result, results=rows))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("/home/me/my_model.py:make", "my_model"),
+        ("models/my.py:Llama", "Llama"),
+        ("timm:convnext_base", "convnext_base"),
+        ("transformers:meta-llama/Llama-2-7b", "Llama-2-7b"),
+        ("meta-llama/Meta-Llama-3-8B", "Meta-Llama-3-8B"),
+        ("weights/tiny/config.json", "tiny"),
+    ],
+)
+def test_a_captured_model_is_called_by_a_name_and_not_by_a_path(result: ScenarioResult, model: str, name: str) -> None:
+    workload = CapturedWorkload.of(msgspec.structs.replace(chain(), model=model))
+    captured = replace(result, workload=workload)
+    assert report_title(captured) == f"{name}, batch {workload.batch_size}"
+    assert caption(captured).startswith(f"{name}, batch ")
+    assert report_title(result) == result.name

@@ -21,9 +21,10 @@ policies: [base(p), vdnn_all(p), vdnn_dyn]
 
 
 def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`vdnn_dyn` plans for the memory that there is, and is left out; base(p) copies nothing, at any bandwidth.
+    """base(p) copies nothing, at any bandwidth; `vdnn_dyn` plans for the memory that there is, won, and keeps its plan.
 
-    With time for no replay only base(p) is left; several GPUs have no neighbours.
+    With time for no replay what copies nothing is left; several GPUs have no neighbours. Where another policy won,
+    `vdnn_dyn` is left out.
     """
     (tmp_path / "s.yaml").write_text(SCENARIO)
     scenario = read_scenario(tmp_path / "s.yaml", known_policies())
@@ -31,7 +32,8 @@ def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: py
     found = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in nearby(scenario, result)}
     there = scenario.server.gpu.memory_bytes
     base, everything = (result.results[at].metrics for at in (0, 1))
-    assert {policy for policy, _ in found} == {"base(p)", "vdnn_all(p)"}
+    assert list(dict.fromkeys(policy for policy, _ in found)) == ["vdnn_dyn", "base(p)", "vdnn_all(p)"]
+    assert found["vdnn_dyn", 1.0][there] == result.results[2].metrics.iteration_s
     assert {found["base(p)", factor][there] for factor in (0.5, 1.0, 2.0, 4.0)} == {base.iteration_s}
     assert found["vdnn_all(p)", 1.0][there] == everything.iteration_s
     link = scenario.server.link
@@ -42,7 +44,10 @@ def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: py
         for size, seconds in found[policy, 1.0].items():
             assert (seconds is not None) == (metrics.max_memory_bytes <= size)
     monkeypatch.setattr(module, "MOST_OPERATIONS", 0)
-    assert {each.policy for each in nearby(scenario, result)} == {"base(p)"}
+    assert {each.policy for each in nearby(scenario, result)} == {"base(p)", "vdnn_dyn"}
+    lost = replace(result.results[2], metrics=replace(result.results[2].metrics, iteration_s=9.0))
+    beaten = replace(result, results=(*result.results[:2], lost))
+    assert {each.policy for each in nearby(scenario, beaten)} == {"base(p)"}
     assert nearby(replace(scenario, gpus=2), result) == ()
 
 

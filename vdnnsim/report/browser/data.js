@@ -21,7 +21,7 @@ function times(steps) {
 }
 
 // A run prepared for drawing: spans by stream in order, memory in use by kind after every change.
-function ready(run, kinds, streams) {
+function ready(run, kinds, streams, looks) {
   const { spans, stalls, memory } = run;
   spans.start = times(spans.start);
   stalls.start = times(stalls.start);
@@ -40,7 +40,16 @@ function ready(run, kinds, streams) {
     now.forEach((bytes, each) => { inUse[each][at] = bytes; });
   }
   Object.assign(memory, { totals, inUse, peak, blocks: greatest(totals) });
+  run.host = onHost(spans, looks.findIndex(([name]) => name === "offload"));
   return run;
+}
+// Bytes in host memory alone: from the end of an offload to the start of its prefetch.
+function onHost({ start, length, look, bytes }, offload) {
+  const moved = [...bytes.keys()].filter((at) => bytes[at]).map((at) => (look[at] === offload ? [start[at] + length[at], bytes[at]] : [start[at], -bytes[at]]));
+  moved.sort(([one], [other]) => one - other);
+  let held = 0;
+  const total = moved.map(([, more]) => (held += more));
+  return { time: moved.map(([time]) => time), bytes: total, most: total.reduce((most, each) => Math.max(most, each), 0) };
 }
 
 // The position of the greatest total within every 64 changes, so that no column has to look at all of them.

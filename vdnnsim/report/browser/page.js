@@ -69,7 +69,7 @@ function setUpHands() {
 async function open() {
   if (!("DecompressionStream" in window)) return;
   all = await unpack($("recording").textContent);
-  all.runs.forEach((each) => ready(each, all.kinds, all.streams.length));
+  all.runs.forEach((each) => ready(each, all.kinds, all.streams.length, all.looks));
   document.querySelectorAll(".live").forEach((each) => { each.hidden = false; });
   $("policy").replaceChildren(...all.runs.map((each) => make("option", { value: each.policy }, each.policy)));
   view.changed.push(draw);

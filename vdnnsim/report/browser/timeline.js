@@ -1,6 +1,6 @@
-// Timeline: memory in use above the streams; spans narrower than a pixel are merged.
+// Timeline: memory of GPU and CPU above the streams; spans narrower than a pixel are merged.
 const view = { from: 0, to: 1, at: null, hover: null, changed: [] };
-const MEMORY = 190, ROW = 30, GAP = 7, AXIS = 26;
+const MEMORY = 190, HOST = 74, BETWEEN = 16, ROW = 30, GAP = 7, AXIS = 26;
 let all, run;
 const edge = () => ($("streams").clientWidth < 600 ? 58 : 92);
 const changed = () => view.changed.forEach((each) => each());
@@ -21,13 +21,14 @@ const time = (pixel, width) => view.from + ((pixel - edge()) / (width - edge()))
 function rows() {
   const made = [{ name: "compute", track: 0 }, { name: "waits" }, { name: "copies", track: 1 }];
   if (run.spans.tracks[2].length) made.push({ name: "exchange", track: 2 });
-  return made.map((row, at) => ({ ...row, top: MEMORY + 14 + at * (ROW + GAP) }));
+  return made.map((row, at) => ({ ...row, top: MEMORY + (run.host.most ? BETWEEN + HOST : 0) + 14 + at * (ROW + GAP) }));
 }
 
 function drawStreams() {
   const made = rows(), height = made.at(-1).top + ROW + AXIS;
   const { context, width } = surface($("streams"), height);
   drawMemory(context, width, edge(), view.from, view.to, MEMORY, true);
+  if (run.host.most) drawHost(context, width, edge());
   for (const row of made) {
     context.fillStyle = style("--muted");
     context.fillText(row.name, 0, row.top + ROW / 2);
@@ -98,10 +99,9 @@ function drawStalls(context, width, top) {
 // Every column shows its moment of greatest use, so no peak is lost between two pixels.
 function drawMemory(context, width, left, from, to, height, ruled) {
   const { time: times, totals, inUse, peak } = run.memory, count = times.length;
-  // A capacity far above all use would leave nothing to see.
-  const near = all.capacity < 2.5 * totals[peak], top = 1.06 * Math.max(totals[peak] || 1, run.fits && near ? all.capacity : 0), columns = Math.floor(width - left);
+  const top = limit(totals[peak] || 1, run.fits ? all.capacity : Infinity), columns = Math.floor(width - left);
   const kinds = all.kinds.map(([, color], kind) => [paint(color), inUse[kind]]);
-  if (ruled) rules(context, width, height, top);
+  if (ruled) rules(context, width, 0, height, top);
   const stack = (shown, column) => {
     let bottom = height;
     for (const [color, bytes] of kinds) {
@@ -121,24 +121,43 @@ function drawMemory(context, width, left, from, to, height, ruled) {
     at = next;
     if (shown >= 0) stack(shown, column);
   }
-  if (!ruled) return;
-  const line = height - (all.capacity / top) * (height - 4);
+  if (ruled) drawCapacity(context, width, 0, height, top, all.capacity, "GPU");
+}
+// What is in host memory alone, the greatest within every column.
+function drawHost(context, width, left) {
+  const { time: times, bytes, most } = run.host, top = limit(most, all.hostCapacity), above = MEMORY + BETWEEN, scale = (view.to - view.from) / (width - left);
+  rules(context, width, above, HOST, top);
+  context.fillStyle = paint(all.looks.find(([name]) => name === "offload")[1]);
+  let at = after(times.length, (each) => times[each], view.from);
+  for (let column = 0; column < width - left; column++) {
+    let held = at ? bytes[at - 1] : 0;
+    for (; at < times.length && times[at] <= view.from + (column + 1) * scale; at++) held = Math.max(held, bytes[at]);
+    const tall = (held / top) * (HOST - 4);
+    if (tall) context.fillRect(left + column, above + HOST - tall, 1.4, tall);
+  }
+  drawCapacity(context, width, above, HOST, top, all.hostCapacity, "CPU");
+}
+// The top of a panel: a capacity far above all use would leave nothing to see.
+const limit = (most, capacity) => 1.06 * Math.max(most, capacity < 4 * most ? capacity : 0);
+function drawCapacity(context, width, above, height, top, capacity, name) {
+  const line = above + height - (capacity / top) * (height - 4), told = line > above ? `capacity ${size(capacity)}` : `↑ capacity ${size(capacity)}`;
+  context.strokeStyle = style("--paper");
+  context.lineWidth = 4;
+  context.lineJoin = "round";
+  context.fillStyle = style("--ink");
+  context.strokeText(name, edge() + 4, above + 8);
+  context.fillText(name, edge() + 4, above + 8);
   context.fillStyle = style("--alarm");
   context.textAlign = "right";
-  if (line > 0) {
-    context.fillRect(left, line, width - left, 1.5);
-    context.strokeStyle = style("--paper");
-    context.lineWidth = 4;
-    context.lineJoin = "round";
-    context.strokeText(`capacity ${size(all.capacity)}`, width - 4, line + 13);
-    context.fillText(`capacity ${size(all.capacity)}`, width - 4, line + 13);
-  } else if (!near) context.fillText(`↑ capacity ${size(all.capacity)}`, width, 8);
+  if (line > above) context.fillRect(edge(), line, width - edge(), 1.5);
+  context.strokeText(told, width - 4, line > above ? line + 13 : above + 8);
+  context.fillText(told, width - 4, line > above ? line + 13 : above + 8);
   context.textAlign = "left";
 }
-function rules(context, width, height, top) {
-  const step = 2 ** Math.floor(Math.log2(top / 3));
+function rules(context, width, above, height, top) {
+  const step = 2 ** Math.floor(Math.log2(top / (height < 100 ? 1.5 : 3)));
   for (let bytes = step; bytes < top; bytes += step) {
-    const line = height - (bytes / top) * (height - 4);
+    const line = above + height - (bytes / top) * (height - 4);
     context.fillStyle = style("--rule");
     context.fillRect(edge(), line, width - edge(), 1);
     context.fillStyle = style("--muted");
@@ -190,10 +209,14 @@ function under(pixel, height, width) {
     const at = track[after(track.length, (each) => start[track[each]] + length[track[each]], moment - slack)];
     if (at !== undefined && start[at] <= moment + slack) return { from: start[at], length: length[at], words: spanWords(at) };
   }
+  if (run.host.most && height > MEMORY) {
+    const held = run.host.bytes[after(run.host.time.length, (each) => run.host.time[each], moment) - 1] || 0;
+    return { words: [`${size(held)} on the host at ${seconds(moment)}`, "offloaded and not yet prefetched"] };
+  }
   const at = after(run.memory.time.length, (each) => run.memory.time[each], moment) - 1;
   const parts = at < 0 ? [] : all.kinds.map(([kind], each) => [kind, run.memory.inUse[each][at]]).filter(([, bytes]) => bytes);
   const inUse = at < 0 ? 0 : run.memory.totals[at];
-  return { words: [`${size(inUse)} in use at ${seconds(moment)}`, parts.map(([kind, bytes]) => `${kind} ${size(bytes)}`).join(", ")] };
+  return { words: [`${size(inUse)} allocated at ${seconds(moment)}`, parts.map(([kind, bytes]) => `${kind} ${size(bytes)}`).join(", ")] };
 }
 function spanWords(at) {
   const { start, length, name, bytes } = run.spans;

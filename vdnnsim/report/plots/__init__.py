@@ -15,11 +15,15 @@ from vdnnsim.report.plots.style import house_style, png
 
 
 def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
-    """Draw the pictures of a run, the comparison first."""
+    """Draw the pictures of a run, the comparison of several policies first."""
     shown, on_streams = result.subject, timeline_subject(result)
     with house_style():
         alone = (
-            Picture("policies.png", comparison(result), png(policies_figure(result))),
+            *(
+                [Picture("policies.png", comparison(result), png(policies_figure(result)))]
+                if len(result.slowest) > 1
+                else []
+            ),
             Picture("memory.png", headline(result, shown), png(memory_figure(result, shown))),
             Picture("timeline.png", timeline_title(result, on_streams), png(timeline_figure(result, on_streams))),
         )

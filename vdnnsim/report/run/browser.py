@@ -11,7 +11,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
-from vdnnsim.report.findings import caption, comparison, conclusions, headline
+from vdnnsim.report.findings import caption, comparison, conclusions, headline, report_title
 from vdnnsim.report.html import environment
 from vdnnsim.report.palette import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
@@ -143,7 +143,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
     kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
-        title=result.name,
+        title=report_title(result),
         caption=caption(result),
         verdict=verdict,
         more=more,

@@ -154,7 +154,7 @@ def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
 
 
 MANIFEST: Final = "run.json"
-ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "policies.png", "memory.png", "timeline.png")
+ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "memory.png", "timeline.png")
 """Files of every run."""
 RUN_WRITER: Final = Writer(
     noun="run",
@@ -162,7 +162,10 @@ RUN_WRITER: Final = Writer(
     wrote=lambda content: {"format_version", "scenario", "results", "files"} <= content.keys(),
     names=re.compile(
         "|".join(
-            (*map(re.escape, ALWAYS), r"trace_[\w.]+\.json", r"snapshot_[\w.]+\.pickle", r"(gpus|links)_[\w.]+\.png")
+            (
+                *map(re.escape, (*ALWAYS, "policies.png")),
+                *(r"trace_[\w.]+\.json", r"snapshot_[\w.]+\.pickle", r"(gpus|links)_[\w.]+\.png"),
+            )
         )
     ),
 )

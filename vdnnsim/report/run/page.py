@@ -11,7 +11,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.caveats import contention_lines, glossary, known, remarks, without_plan
 from vdnnsim.report.certificates import certificates
 from vdnnsim.report.document import Block, Bullets, Definitions, Document, Heading, Note, Picture, Prose, section
-from vdnnsim.report.findings import budgets, caption, conclusions, refusals
+from vdnnsim.report.findings import budgets, caption, conclusions, refusals, report_title
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 from vdnnsim.units import format_seconds
 
@@ -41,7 +41,7 @@ def page_text(
     notes = (f"{note}." for note in (*footnotes(result), *known(result)))
     return markdown.page(
         (
-            Heading(result.name, 1),
+            Heading(report_title(result), 1),
             Prose(". ".join((caption(result), *remarks(result.workload))) + "."),
             Bullets(tuple(glossary(row.policy for row in result.slowest))),
             *map(Prose, (*conclusions(result), budgets(result))),

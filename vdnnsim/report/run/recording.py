@@ -44,6 +44,7 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
     content = {
         "name": f"{result.name} on {result.server.gpu.name}",
         "capacity": result.server.gpu.memory_bytes,
+        "hostCapacity": result.server.host.memory_bytes // result.gpus,
         "streams": [each.value for each in _STREAMS],
         "looks": list(STREAM_COLORS.items()),
         "kinds": [(kind.value, color) for kind, color in KIND_COLORS.items()],
