@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
-from tests.apply.generated.blocks import WIDTH, Cube, Of
+from tests.apply.generated.blocks import WIDTH, Cube
 from tests.apply.generated.plans import Captured
 from tests.apply.generated.trees import batch_of
+from tests.apply.models import Function as Of
 from tests.apply.training import alike, gradients
 from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 

@@ -46,9 +46,24 @@ def batches() -> list[Tensor]:
     return [torch.randn(8, 16, generator=generator) + (-1 if at == 2 else 1) for at in range(5)]
 
 
-def test_fake_tensors_are_refused_with_a_hint() -> None:
+def test_what_a_capture_with_real_tensors_may_write() -> None:
     with pytest.raises(CaptureError, match="real=True"):
         planned(Routed(), batches()[0], real=False)
+    # A capture may write to its own tensors.
+    with protecting_user_tensors(CPU):
+        made = torch.zeros(3).add_(1)
+        made.grad = torch.ones(3)
+    assert made.sum().item() == 3
+    # A loss that writes to a users tensor is refused.
+    total = torch.zeros(())
+
+    def summed(output: Tensor) -> Tensor:
+        total.add_(output.detach().sum())
+        return loss(output)
+
+    with pytest.raises(CaptureError, match="that is neither the model's nor"):
+        planned(Routed(), batches()[0], of=summed)
+    assert total.item() == 0
 
 
 def test_steps_follow_the_plan_on_the_captured_branch() -> None:
@@ -87,18 +102,6 @@ def test_a_capture_changes_nothing() -> None:
     assert all(each.grad is None for each in model.parameters())
 
 
-def test_a_loss_that_writes_to_a_users_tensor_is_refused() -> None:
-    total = torch.zeros(())
-
-    def summed(output: Tensor) -> Tensor:
-        total.add_(output.detach().sum())
-        return loss(output)
-
-    with pytest.raises(CaptureError, match="that is neither the model's nor"):
-        planned(Routed(), batches()[0], of=summed)
-    assert total.item() == 0
-
-
 @pytest.mark.parametrize("has_gradients", [False, True])
 def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> None:  # noqa: FBT001
     """Its gradients stay as they were: none, or ones."""
@@ -110,13 +113,6 @@ def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> Non
         planned(Routed(), batches()[0], of=lambda output: other(output).mean())
     found = [each.grad for each in other.parameters()]
     assert all(each is None if not has_gradients else bool((each == 1).all()) for each in found)  # type: ignore[union-attr]
-
-
-def test_a_capture_may_write_to_its_own_tensors() -> None:
-    with protecting_user_tensors(CPU):
-        made = torch.zeros(3).add_(1)
-        made.grad = torch.ones(3)
-    assert made.sum().item() == 3
 
 
 def routed_step(model: Network, optimizer: torch.optim.Optimizer) -> Tensor:

@@ -31,7 +31,7 @@ def test_without_the_host_a_kernel_writes_nothing() -> None:
 
 
 @pytest.mark.usefixtures("_computing")
-def test_sums_products_and_what_the_host_reads() -> None:
+def test_sums_products_views_and_copies() -> None:
     """(1, 2) + (1, 2) = (2, 4), of which 1 x 2 + 2 x 4 = 10 is a product with (1, 2)."""
     numbers = on_gpu(1, 2)
     twice = numbers + numbers
@@ -39,26 +39,24 @@ def test_sums_products_and_what_the_host_reads() -> None:
     assert torch.dot(numbers, twice).item() == 10
     assert torch.equal(twice, 2 * numbers)
     assert not torch.equal(twice, numbers)
-
-
-@pytest.mark.usefixtures("_computing")
-def test_views_in_place_and_what_is_written_into() -> None:
-    """The second column of ((0, 1), (2, 3)) doubled, then the sums of columns: (2, 8)."""
+    # The second column of ((0, 1), (2, 3)) doubled, then the sums of columns: (2, 8).
     table = on_gpu(0, 1, 2, 3).view(2, 2)
     table[:, 1].mul_(2)
     sums = torch.empty(2, device="cuda")
     torch.sum(table, 0, out=sums)
     assert sums.tolist() == [2.0, 8.0]
-
-
-@pytest.mark.usefixtures("_computing")
-def test_numbers_of_16_bits_are_added_in_float32() -> None:
-    """The mean of 2048 and 2050 is 2049, which the 11 bits of float16 cannot hold and CUDA keeps in float32."""
+    # The mean of 2048 and 2050 is 2049, which the 11 bits of float16 cannot hold and CUDA keeps in float32.
     images = on_gpu(2048, 2050, dtype=torch.float16).view(2, 1)
     gamma, beta = on_gpu(1, dtype=torch.float16), on_gpu(0, dtype=torch.float16)
     _, mean, _ = torch.native_batch_norm(images, gamma, beta, None, None, training=True, momentum=0.1, eps=1e-5)
     assert mean.dtype == torch.float32
     assert mean.item() == 2049
+    # ((0, 1), (2, 3)) turned over and narrowed on the way to the host, and back.
+    table = on_gpu(0, 1, 2, 3).view(2, 2)
+    there = table.t().to("cpu", torch.float16)
+    assert there.tolist() == [[0, 2], [1, 3]]
+    table.copy_(there.t().to(torch.float64))
+    assert table.flatten().tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("_computing")
@@ -112,16 +110,6 @@ def test_a_copy_takes_what_a_kernel_has_written_when_it_runs(*, waits: bool) -> 
         copied.copy_(numbers, non_blocking=True)
     torch.cuda.synchronize()
     assert copied.item() == (5 if waits else 1)
-
-
-@pytest.mark.usefixtures("_computing")
-def test_copies_that_change_type_or_order_arrive_whole() -> None:
-    """((0, 1), (2, 3)) turned over and narrowed on the way to the host, and back."""
-    table = on_gpu(0, 1, 2, 3).view(2, 2)
-    there = table.t().to("cpu", torch.float16)
-    assert there.tolist() == [[0, 2], [1, 3]]
-    table.copy_(there.t().to(torch.float64))
-    assert table.flatten().tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("_computing")

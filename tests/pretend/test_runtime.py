@@ -114,11 +114,7 @@ def test_freed_memory_returns_to_the_host(controls: Controls) -> None:
     del tensor
     torch.cuda.empty_cache()
     assert resident_bytes() - empty < 12 * MIB
-
-
-def test_copies_of_unwritten_memory_take_no_host_memory(controls: Controls) -> None:
-    """128 MiB that no kernel has computed are copied within the device, which tells no page of it from another."""
-    del controls
+    # 128 MiB that no kernel has computed are copied within the device, which tells no page of it from another.
     tensor = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
     before = resident_bytes()
     copies = [tensor.clone(), tensor.clone()]
@@ -142,9 +138,7 @@ def test_a_copy_beyond_a_block_is_an_illegal_access(cuda: ctypes.CDLL) -> None:
     free(cuda, address)
     assert copy(0, 1) == ILLEGAL_ADDRESS
     cuda.cudaGetLastError()
-
-
-def test_double_free_is_an_error(cuda: ctypes.CDLL) -> None:
+    # Double free is an error.
     for nbytes in (4 * KIB, 4 * MIB):
         address = allocate(cuda, nbytes)
         free(cuda, address)
@@ -162,9 +156,7 @@ def test_pinning_lasts_as_the_profile_states(controls: Controls, cuda: ctypes.CD
     assert cuda.cudaHostRegister(middle, ctypes.c_size_t(KIB), 0) == ALREADY_REGISTERED
     assert cuda.cudaHostUnregister(buffer) == SUCCESS
     cuda.cudaGetLastError()
-
-
-def test_pytorch_knows_pinned_memory(controls: Controls) -> None:
+    # Pytorch knows pinned memory.
     count = controls.count("pin")
     tensor = torch.empty(33 * MIB, dtype=torch.uint8, pin_memory=True)
     assert tensor.is_pinned()
@@ -172,12 +164,18 @@ def test_pytorch_knows_pinned_memory(controls: Controls) -> None:
     assert not torch.empty(5).is_pinned()
 
 
-def test_a_call_that_is_absent_fails_by_its_name(cuda: ctypes.CDLL) -> None:
+def test_absent_calls_and_unknown_attributes_are_refused_by_name(cuda: ctypes.CDLL) -> None:
     address = ctypes.c_void_p()
     cuda.cudaGetErrorString.restype = ctypes.c_char_p
     assert cuda.cudaMallocManaged(ctypes.byref(address), ctypes.c_size_t(4), 1) == NOT_SUPPORTED
     assert cuda.cudaGetErrorString(NOT_SUPPORTED) == b"cudaMallocManaged is not in the pretended CUDA runtime"
     assert cuda.cudaGetLastError() == NOT_SUPPORTED
+    # Number 9999 is none of CUDA's.
+    value = ctypes.c_int()
+    cuda.cudaGetErrorString.restype = ctypes.c_char_p
+    assert cuda.cudaDeviceGetAttribute(ctypes.byref(value), 9999, 0) == NOT_SUPPORTED
+    assert b"attribute 9999" in cuda.cudaGetErrorString(NOT_SUPPORTED)
+    cuda.cudaGetLastError()
 
 
 def test_capturing_a_graph_is_refused_by_name(controls: Controls) -> None:
@@ -190,12 +188,3 @@ def test_capturing_a_graph_is_refused_by_name(controls: Controls) -> None:
         torch.cuda.graph(torch.cuda.CUDAGraph()),
     ):
         tensor.add_(1)
-
-
-def test_unknown_attribute_is_refused_by_its_number(cuda: ctypes.CDLL) -> None:
-    """Number 9999 is none of CUDA's."""
-    value = ctypes.c_int()
-    cuda.cudaGetErrorString.restype = ctypes.c_char_p
-    assert cuda.cudaDeviceGetAttribute(ctypes.byref(value), 9999, 0) == NOT_SUPPORTED
-    assert b"attribute 9999" in cuda.cudaGetErrorString(NOT_SUPPORTED)
-    cuda.cudaGetLastError()

@@ -119,7 +119,7 @@ print(ctypes.c_ubyte.from_address(address.value).value)
 # ---- several GPUs ----
 
 
-def test_each_gpu_has_its_own_memory_and_context() -> None:
+def test_each_gpu_has_its_own_memory_and_context_and_sends_bytes_to_the_other() -> None:
     """16 MiB on the second GPU of two alike; the other one's context begins when it is first asked."""
     script = """
 import torch
@@ -128,25 +128,18 @@ from tests.pretend.controls import Controls
 c = Controls()
 there = torch.empty(16 * MIB, dtype=torch.uint8, device="cuda:1")
 print(torch.cuda.device_count(), c.used_bytes(1) // MIB, c.used_bytes(0) // MIB)
+y = torch.arange(10_000).to("cuda:0").to("cuda:1")
+print(torch.equal(y.cpu(), torch.arange(10_000)), y.device)
+print(torch.cuda.Stream(device=1).device, torch.cuda.can_device_access_peer(0, 1))
 """
     told = run(script, "--gpus", "2")
-    count, second, first = map(int, told.split())
+    *numbers, is_equal, device, of_stream, has_access = told.split()
+    assert (is_equal, device, of_stream, has_access) == ("True", "cuda:1", "cuda:1", "True")
+    count, second, first = map(int, numbers)
     assert count == 2
     context = second - 16
     assert context > 0
     assert first in {0, context}, told
-
-
-def test_bytes_go_from_one_gpu_to_another() -> None:
-    script = """
-import torch
-x = torch.arange(10_000).to("cuda:0")
-y = x.to("cuda:1")
-print(torch.equal(y.cpu(), torch.arange(10_000)), y.device)
-s = torch.cuda.Stream(device=1)
-print(s.device, torch.cuda.can_device_access_peer(0, 1))
-"""
-    assert run(script, "--gpus", "2").split() == ["True", "cuda:1", "cuda:1", "True"]
 
 
 @pytest.mark.parametrize(("visible", "count"), [("1", 1), ("0,2", 2), ("", 0), ("0,7,1", 1), ("-1", 0)])

@@ -52,10 +52,7 @@ def test_waiting_moves_the_clock_to_the_end_of_the_work(controls: Controls) -> N
     assert controls.clock_ns - before == round(setting("ISSUE_S") * 1e9)
     torch.cuda.synchronize()
     assert controls.clock_ns - before == round(setting("ISSUE_S") * 1e9) + 2_000_000
-
-
-def test_kernels_of_an_operator_share_its_time(controls: Controls) -> None:
-    """Three kernels within one operator of 1 ms, an inner one of 7 ms ignored, end 1 ms after the first was issued."""
+    # Three kernels within one operator of 1 ms, an inner one of 7 ms ignored, end 1 ms after the first was issued.
     tensor = torch.empty(1000, device="cuda")
     torch.cuda.synchronize()
     before = controls.clock_ns
@@ -173,10 +170,7 @@ def test_host_function_is_called_when_its_stream_reaches_it(controls: Controls, 
     assert calls == []
     torch.cuda.synchronize()
     assert [call - before for call in calls] == [round(setting("ISSUE_S") * 1e9) + 1_000_000]
-
-
-def test_a_copy_reads_what_a_function_of_the_host_wrote_before_it(controls: Controls, cuda: ctypes.CDLL) -> None:
-    """The function stands behind a kernel of 1 ms on the same stream, and the copy behind both."""
+    # The function stands behind a kernel of 1 ms on the same stream, and the copy behind both.
     tensor = torch.zeros(4, dtype=torch.uint8, device="cuda")
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda address: ctypes.memset(address, 9, 4) and None)
     bytes_at = controls.bytes_at(tensor.data_ptr())

@@ -9,22 +9,10 @@ from torch.autograd import Function
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
+from tests.apply.models import Function as Of
+
 STEPS: Final = 6
 WIDTH: Final = 8
-
-
-class Of(nn.Module):
-    """Parts, and a function of them and of a tensor."""
-
-    def __init__(self, run: Callable[[Any, Tensor], Tensor], **parts: nn.Module) -> None:
-        super().__init__()
-        self._run: Any = run
-        for name, part in parts.items():
-            self.add_module(name, part)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        result: Tensor = self._run(self, hidden)
-        return result
 
 
 class Cube(Function):

@@ -7,7 +7,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from tests.apply.generated.blocks import STEPS, WIDTH, Of
+from tests.apply.generated.blocks import STEPS, WIDTH
+from tests.apply.models import Function as Of
 
 
 def _numbers(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401

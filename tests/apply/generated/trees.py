@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.apply.generated.blocks import BLOCKS, STEPS, WIDTH, Of
+from tests.apply.generated.blocks import BLOCKS, STEPS, WIDTH
 from tests.apply.generated.later_blocks import COMPLEX, STREAMS
+from tests.apply.models import Function as Of
 
 
 @dataclass(frozen=True)

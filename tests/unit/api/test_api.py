@@ -56,11 +56,6 @@ def test_a_loss_of_the_users_is_taken() -> None:
     assert step.notes == ()
 
 
-def test_names_are_completed_to_the_api_alone() -> None:
-    assert dir(vdnnsim) == ["__version__", "capture", "load", "plan", "simulate", "validate"]
-    assert dir(vdnnsim.api) == sorted(vdnnsim.api.__all__)
-
-
 def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
     """Also a network of 416 layers, which the representation of a dataclass would print all of."""
     step = vdnnsim.capture(net, torch.ones(8, 3), mode="inference")
@@ -125,9 +120,15 @@ def test_words_are_captured_as_the_command_does(tmp_path: Path, monkeypatch: pyt
         vdnnsim.capture(f"{path}:make", batch=8, image=(3,), loss=lambda output: output)
 
 
-def test_another_name_is_none_of_the_packages() -> None:
+def test_names_of_the_api_and_validation_without_a_gpu() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'captured'"):
         vdnnsim.captured  # noqa: B018
+    # A validation without a gpu says so.
+    with pytest.raises(DeviceError, match="there is no CUDA device"):
+        vdnnsim.validate()
+    # Names are completed to the api alone.
+    assert dir(vdnnsim) == ["__version__", "capture", "load", "plan", "simulate", "validate"]
+    assert dir(vdnnsim.api) == sorted(vdnnsim.api.__all__)
 
 
 def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: Path) -> None:
@@ -210,8 +211,3 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
     ranked = read.machines("t4", "h200", policy="checkpoint").to_pandas()
     assert set(ranked["machine"]) == {"t4", "h200"}
     assert set(ranked["policy"]) == {"checkpoint(p)"}
-
-
-def test_a_validation_without_a_gpu_says_so() -> None:
-    with pytest.raises(DeviceError, match="there is no CUDA device"):
-        vdnnsim.validate()

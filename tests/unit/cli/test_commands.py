@@ -141,23 +141,19 @@ def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str
         assert len(list(csv.DictReader(file))) == count
 
 
-def test_list_has_the_length_of_a_sample(tmp_path: Path) -> None:
+def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
     with (tmp_path / "list.csv").open() as file:
         reads = {row["name"]: row["reads"] for row in csv.DictReader(file)}
     found = [reads[name] for name in ("gpt2_small", "lstm_cnn", "lstm_rnn", "vgg16", "resnetN")]
     assert found == ["1024 tokens", "16 frames", "512 steps", "1 image", "1 image"]
-
-
-def test_list_draws_the_links_of_a_profile(tmp_path: Path) -> None:
+    # List draws the links of a profile.
     done = vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "gpu0, 12.0 GiB  PCIe gen3 x16" in done.stdout
     assert vdnnsim("list", "hardware", "--tree", "titan_y", folder=tmp_path).returncode == 1
     assert vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", "--csv", "x", folder=tmp_path).returncode == 2
-
-
-def test_list_has_the_source_of_every_figure(tmp_path: Path) -> None:
+    # List has the source of every figure.
     done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
     assert done.returncode == 0
     with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:

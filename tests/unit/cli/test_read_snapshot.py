@@ -36,20 +36,22 @@ def test_a_recording_beside_other_settings(tmp_path: Path) -> None:
     assert "the model puts 3 of 3 requests where PyTorch put them, and takes segments 2 of 2 times when" in text
 
 
-def test_large_sizes_have_their_unit_once(tmp_path: Path) -> None:
+def test_sizes_shortage_and_settings_are_stated(tmp_path: Path) -> None:
     """2048.5 MiB in a segment of 2050."""
     events = [event("segment_alloc", LOW, 2050), event("alloc", LOW, 2048.5)]
     content = snapshot([segment(LOW, block(2048.5), block(1.5, "inactive"))], events)
     assert "GPU 0: at your peak 2.00 of 2.00 GiB reserved are used" in called(written(tmp_path, content))
-
-
-def test_the_shortage_of_memory_is_stated(tmp_path: Path) -> None:
-    """Of 40 MiB, 50 lack 10, as the 20 with 9 in use and the 30 both stay; 47 lack 7, which is known to 8."""
+    # Of 40 MiB, 50 lack 10, as the 20 with 9 in use and the 30 both stay; 47 lack 7, which is known to 8.
     path = written(tmp_path, WHOLE)
     text = called(path, "--memory", "40 MiB", "--memory-model", "best_fit", "--memory-model", "pytorch")
     assert "best_fit 0 39.0 MiB 47.0 MiB 8.00 MiB NO, short by 8.00 MiB" in text
     assert "it would not fit the 40.0 MiB that there are: with best_fit by 8.00 MiB; with pytorch by 10.0 MiB" in text
     assert "it would fit the 12.0 GiB there are" in called(path, "--hardware", "titan_x_maxwell")
+    # Settings that are not modelled are named.
+    content = {**WHOLE, "allocator_settings": {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}}
+    assert "how its allocator was set is not modelled, and taken for the default: 'backend' is not" in called(
+        written(tmp_path, content)
+    )
 
 
 def test_the_table_is_written_for_machines(tmp_path: Path) -> None:
@@ -89,13 +91,6 @@ def test_particulars_of_a_recording_are_listed(tmp_path: Path) -> None:
         assert line in text
 
 
-def test_settings_that_are_not_modelled_are_named(tmp_path: Path) -> None:
-    content = {**WHOLE, "allocator_settings": {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}}
-    assert "how its allocator was set is not modelled, and taken for the default: 'backend' is not" in called(
-        written(tmp_path, content)
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -116,12 +111,10 @@ def test_a_snapshot_without_a_history_is_refused(tmp_path: Path) -> None:
     assert "has no history of requests, expected a snapshot that was taken after torch.cuda.memory._record" in refused(
         path
     )
+    # A snapshot is recognized by its content.
+    path = written(tmp_path, WHOLE).rename(tmp_path / "whatever.json")
+    assert "at your peak" in " ".join(read_command(path).stdout.split())
 
 
 def read_command(path: Path) -> Result:
     return CliRunner().invoke(read, [str(path)])
-
-
-def test_a_snapshot_is_recognized_by_its_content(tmp_path: Path) -> None:
-    path = written(tmp_path, WHOLE).rename(tmp_path / "whatever.json")
-    assert "at your peak" in " ".join(read_command(path).stdout.split())
