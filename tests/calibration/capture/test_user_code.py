@@ -61,9 +61,17 @@ def test_a_function_a_class_or_a_module_is_a_model(write: Write, text: str) -> N
     assert captured(f"{write(text)}:make").parameters == 20
 
 
-def test_a_name_may_be_an_attribute(write: Write) -> None:
+def test_attributes_models_without_parameters_and_missing_inputs(write: Write) -> None:
     path = write("class Zoo:\n    @staticmethod\n    def small():\n        return nn.Linear(3, 5)\n")
     assert captured(f"{path}:Zoo.small").parameters == 20
+    # A model without parameters is captured in inference alone.
+    path = write("def make():\n    return nn.ReLU()\n")
+    assert "no parameter requires a gradient" in refused(f"{path}:make")
+    assert captured(f"{path}:make", mode=Mode.INFERENCE).saved_bytes == 0
+    # Missing inputs and files are refused.
+    path = Path(write(LINEAR))
+    assert "inputs are missing" in refused(f"{path}:make", image=None)
+    assert f"did you mean '{path.name}'?" in refused(f"{path.with_name(path.name[1:])}:make")
 
 
 @pytest.mark.parametrize(
@@ -90,12 +98,6 @@ def test_a_name_may_be_an_attribute(write: Write) -> None:
 def test_a_file_without_a_model_is_refused_with_its_line(write: Write, text: str, message: str) -> None:
     """Each file begins with two imports."""
     assert message in refused(f"{write(text)}:make")
-
-
-def test_a_model_without_parameters_is_captured_in_inference_alone(write: Write) -> None:
-    path = write("def make():\n    return nn.ReLU()\n")
-    assert "no parameter requires a gradient" in refused(f"{path}:make")
-    assert captured(f"{path}:make", mode=Mode.INFERENCE).saved_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -168,12 +170,6 @@ def test_invalid_requests_are_refused(asked: dict[str, object], message: str) ->
     with pytest.raises(CaptureError) as caught:
         program_of(Request(**({"batch_size": 1} | asked)))  # type: ignore[arg-type]
     assert message in str(caught.value)
-
-
-def test_missing_inputs_and_files_are_refused(write: Write) -> None:
-    path = Path(write(LINEAR))
-    assert "inputs are missing" in refused(f"{path}:make", image=None)
-    assert f"did you mean '{path.name}'?" in refused(f"{path.with_name(path.name[1:])}:make")
 
 
 @pytest.mark.parametrize("text", ["", "3x", "x3", "3x0x2", "3,224,224", "-3x2", "1x2x3x4x5x6"])

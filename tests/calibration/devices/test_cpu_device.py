@@ -57,9 +57,7 @@ def test_a_machine_that_refuses_is_out_of_memory_too(device: CpuDevice) -> None:
     with pytest.raises(OutOfDeviceMemory, match="the machine refuses"):
         device.allocate(2**60)
     assert device.peaks().requested_bytes == 0
-
-
-def test_memory_is_flat_bytes_at_the_granule_of_the_allocator(device: CpuDevice) -> None:
+    # Memory is flat bytes at the granule of the allocator.
     for nbytes in (1, 100, 4097, 1 << 20):
         for tensor in (device.allocate(nbytes), device.pin(nbytes)):
             assert (tensor.dtype, tensor.shape, tensor.device.type) == (torch.uint8, (nbytes,), "cpu")

@@ -81,6 +81,16 @@ def test_provenance_of_a_gpu_has_driver_clocks_and_link(gpu: Device, nvidia_smi:
             "cudnn": "9.19.0",
         }.items()
     )
+    # It identifies no owner.
+    nvidia_smi({QUERY: ANSWER})
+    cpu = CpuDevice()
+    found = [*provenance(cpu), *provenance(gpu)]
+    cpu.close()
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) for name, _ in found)
+    assert [(name, text) for name, text in found if what_identifies(name, text)] == []
+    everything = "\n".join(text for _, text in found)
+    assert UUID not in everything
+    assert socket.gethostname() not in everything
 
 
 def test_fields_unknown_to_nvidia_smi_are_left_out(gpu: Device, nvidia_smi: Smi) -> None:
@@ -100,18 +110,6 @@ def test_without_nvidia_smi_the_fields_of_pytorch_remain(
     found = dict(provenance(gpu))
     assert (found["gpu"], found["cuda"]) == ("NVIDIA H200", "13.0")
     assert not {"driver", "sm_clock", "memory_clock", "pcie"} & found.keys()
-
-
-def test_it_identifies_no_owner(gpu: Device, nvidia_smi: Smi) -> None:
-    nvidia_smi({QUERY: ANSWER})
-    cpu = CpuDevice()
-    found = [*provenance(cpu), *provenance(gpu)]
-    cpu.close()
-    assert all(re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) for name, _ in found)
-    assert [(name, text) for name, text in found if what_identifies(name, text)] == []
-    everything = "\n".join(text for _, text in found)
-    assert UUID not in everything
-    assert socket.gethostname() not in everything
 
 
 @pytest.mark.parametrize(

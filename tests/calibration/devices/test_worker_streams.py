@@ -44,7 +44,7 @@ def test_a_stream_waits_for_a_mark_of_another(device: CpuDevice) -> None:
     assert done == ["compute", "copy"]
 
 
-def test_streams_run_at_the_same_time(device: CpuDevice) -> None:
+def test_streams_run_at_the_same_time_and_are_synchronized_apart(device: CpuDevice) -> None:
     """Three works that each go on when all three have come: one after the other, they would break the barrier."""
     barrier = threading.Barrier(3, timeout=10)
     streams = [device.compute, device.memory, device.new_stream()]
@@ -52,12 +52,16 @@ def test_streams_run_at_the_same_time(device: CpuDevice) -> None:
         stream.launch(lambda: (barrier.wait(), None)[1])
     device.synchronize(streams)
     assert not barrier.broken
-
-
-def test_synchronizing_one_stream_does_not_wait_for_another(device: CpuDevice) -> None:
+    # Synchronizing one stream does not wait for another.
     gate = hold(device.memory)
     device.synchronize([device.compute])
     assert not gate.is_set()
+    gate.set()
+    # A mark is not read before it is reached.
+    gate = hold(device.compute)
+    mark = device.compute.mark()
+    with pytest.raises(AssertionError, match="before its stream was synchronized"):
+        assert mark.time_s
     gate.set()
 
 
@@ -117,14 +121,6 @@ def test_a_later_begin_sets_the_clock_to_zero_and_leaves_earlier_marks_alone(dev
     assert second.time_s < first.time_s
 
 
-def test_a_mark_is_not_read_before_it_is_reached(device: CpuDevice) -> None:
-    gate = hold(device.compute)
-    mark = device.compute.mark()
-    with pytest.raises(AssertionError, match="before its stream was synchronized"):
-        assert mark.time_s
-    gate.set()
-
-
 def fail() -> None:
     raise ValueError("a kernel that fails")
 
@@ -150,6 +146,13 @@ def test_a_failure_is_raised_once_with_its_own_frames_and_then_the_stream_works_
     device.compute.launch(lambda: done.append("works"))
     device.synchronize([device.compute])
     assert done == ["works"]
+    # Work releases its tensors when done.
+    tensor = torch.zeros(1)
+    kept = weakref.ref(tensor)
+    device.compute.launch(lambda tensor=tensor: tensor.add_(1))  # type: ignore[misc]
+    del tensor
+    device.synchronize([device.compute])
+    assert kept() is None
 
 
 def test_closing_drops_what_has_not_begun() -> None:
@@ -171,15 +174,6 @@ def test_closed_device_refuses_work_and_closes_again() -> None:
     device.close()
     with pytest.raises(AssertionError, match="closed"):
         device.compute.launch(lambda: None)
-
-
-def test_work_releases_its_tensors_when_done(device: CpuDevice) -> None:
-    tensor = torch.zeros(1)
-    kept = weakref.ref(tensor)
-    device.compute.launch(lambda tensor=tensor: tensor.add_(1))  # type: ignore[misc]
-    del tensor
-    device.synchronize([device.compute])
-    assert kept() is None
 
 
 def test_an_interrupted_host_does_not_wait_for_the_streams() -> None:

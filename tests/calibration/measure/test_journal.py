@@ -38,6 +38,10 @@ def replace_line(path: Path, line: int, content: bytes) -> None:
 def test_each_measurement_is_on_the_disk_at_once_and_recalled(path: Path) -> None:
     assert len(path.read_bytes().splitlines()) == 3
     assert_both(path)
+    # One process measures into it at a time.
+    with Journal(path, WITH), pytest.raises(OutputError, match="another process"):
+        Journal(path, WITH)
+    assert_both(path)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +106,6 @@ def test_a_header_that_cannot_be_read_begins_anew(path: Path, header: bytes, rea
         assert len(journal) == 0
         assert journal.begun_anew is not None
         assert journal.begun_anew.endswith(reason)
-
-
-def test_one_process_measures_into_it_at_a_time(path: Path) -> None:
-    with Journal(path, WITH), pytest.raises(OutputError, match="another process"):
-        Journal(path, WITH)
-    assert_both(path)
 
 
 def test_file_that_is_no_journal_is_left_alone(path: Path) -> None:

@@ -42,7 +42,7 @@ def row_of(device: FakeDevice, measured: Kernel, box: TimeBox = BOX) -> KernelRo
     return measure_kernel(device, SUBJECT, measured, [KernelTensors()], box)
 
 
-def test_row_has_time_shape_and_workspace(device: FakeDevice) -> None:
+def test_rows_have_times_shapes_and_workspaces(device: FakeDevice) -> None:
     row = row_of(device, kernel(device.work(2e-3), 1000, 1000))
     assert row.seconds == pytest.approx(2e-3)
     assert (row.shape, row.algorithm, row.family) == (SUBJECT.shape, "a", "explicit GEMM")
@@ -51,10 +51,7 @@ def test_row_has_time_shape_and_workspace(device: FakeDevice) -> None:
     assert row.nbytes == SUBJECT.workload.bytes_moved(SUBJECT.layer, SUBJECT.phase)
     assert device.live_bytes == 0
 
-
-def test_a_workspace_is_passed_and_an_unknown_one_measured(device: FakeDevice) -> None:
-    """100 bytes are passed; of what the kernel allocates itself the peak counts, 700 bytes."""
-
+    # 100 bytes are passed; of what the kernel allocates itself the peak counts, 700 bytes.
     def run(tensors: KernelTensors) -> None:
         assert tensors.workspace is not None
         assert tensors.workspace.nbytes == 100
@@ -62,10 +59,7 @@ def test_a_workspace_is_passed_and_an_unknown_one_measured(device: FakeDevice) -
         device.take_during_work(700)
 
     assert row_of(device, Kernel("a", "", None, 100, run)).workspace_bytes == 800
-
-
-def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
-    """1 and 3 ms by turns spread by 2 / 2; the row keeps that, and has no seconds."""
+    # 1 and 3 ms by turns spread by 2 / 2; the row keeps that, and has no seconds.
     row = row_of(device, kernel(device.work(1e-3, 3e-3)))
     assert (row.seconds, row.note, row.count) == (None, "spread of 100 %", 50)
     assert row.spread == pytest.approx(1.0)

@@ -97,13 +97,8 @@ def test_runs_count_from_where_their_times_no_longer_change(device: FakeDevice) 
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.remark == ""
     assert device.launched == WARM_UPS + 50
-
-
-def test_times_that_never_settle_are_a_remark(device: FakeDevice) -> None:
-    """Each run is 5 % shorter than the one before. The middle of runs three to seven is 0.95^3 = 0.857 of the second.
-
-    Of 50 ms, which five runs of 19 ms use, no further batch is left to warm up in.
-    """
+    # Each run is 5 % shorter than the one before. The middle of runs three to seven is 0.95^3 = 0.857 of the second.
+    # Of 50 ms, which five runs of 19 ms use, no further batch is left to warm up in.
     work = device.work(*[0.02 * 0.95**run for run in range(200)])
     sample = time_work(device, device.compute, work, TimeBox(budget_s=0.05))
     assert sample.remark == "still changed by 14 % after 5 runs"

@@ -68,14 +68,12 @@ def symbols(library: Path) -> set[str]:
     return {line.split()[2] for line in done.stdout.splitlines() if not line.split()[2].startswith("_")}
 
 
-def test_a_build_of_pytorch_is_found_by_its_wheels(packages: Path) -> None:
+def test_a_build_of_pytorch_is_found_by_its_wheels(packages: Path, tmp_path: Path) -> None:
     cuda = packages / "nvidia" / "cu13"
     expected = TorchBuild("2.14.1", "13.0", cuda / "lib" / "libcudart.so.13", (cuda / "include",))
     assert find_torch([str(packages)]) == expected
     assert expected.soname == "libcudart.so.13"
-
-
-def test_the_wheels_of_cuda_12_lie_in_folders_of_their_own(tmp_path: Path) -> None:
+    # The wheels of cuda 12 lie in folders of their own.
     install(tmp_path, "2.10.0", "cuda: str | None = '12.8'\n")
     for name in ("cuda_runtime/lib", "cuda_runtime/include", "cudnn/include"):
         (tmp_path / "nvidia" / name).mkdir(parents=True)

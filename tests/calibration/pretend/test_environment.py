@@ -32,16 +32,12 @@ def test_packages_are_those_of_a_python_or_of_the_one_that_a_script_names(
     assert f"{tmp_path}/bin/packages" in package_folders(tool if first_line else str(python))
 
 
-def test_another_program_uses_this_python(tmp_path: Path) -> None:
+def test_other_programs_use_this_python_or_are_refused(tmp_path: Path) -> None:
     assert package_folders(script(tmp_path / "job", "#!/bin/sh\npython train.py\n")) == sys.path
-
-
-def test_missing_program_is_refused() -> None:
+    # Missing program is refused.
     with pytest.raises(InputError, match="no_such: there is no such program"):
         package_folders("no_such")
-
-
-def test_a_python_that_fails_is_refused(tmp_path: Path) -> None:
+    # A python that fails is refused.
     broken = script(tmp_path / "python", "#!/bin/sh\nexit 3\n")
     with pytest.raises(InputError, match="does not say where it finds packages"):
         package_folders(broken)

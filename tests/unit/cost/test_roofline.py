@@ -39,12 +39,8 @@ def test_a_kernel_takes_the_longer_of_its_flop_and_its_bytes_and_its_launch() ->
     assert kernel(CONV, Phase.FORWARD, dram_fraction=0.25).seconds == 3.0
     assert kernel(FC, Phase.FORWARD, dram_fraction=0.25).seconds == pytest.approx(1.6)
     assert kernel(FC, Phase.UPDATE, sgd_dram_fraction=0.5).seconds == pytest.approx(1.45)
-
-
-def test_another_element_type_has_its_own_peak_and_bytes() -> None:
-    """In bfloat16 50 FLOPs take 0.5 s and 80 B a quarter; at a tenth of the peak 5 s."""
+    # In bfloat16 50 FLOPs take 0.5 s and 80 B a quarter; at a tenth of the peak 5 s.
     half = replace(WORKLOAD, element_type=ElementType.BFLOAT16)
-
     assert kernel(CONV, Phase.FORWARD, half) == KernelCost(ONLY, 1.5, 0, Origin.DATASHEET, dram_bytes=80)
     assert kernel(CONV, Phase.FORWARD, half, conv_bfloat16_flop_fraction=0.1).seconds == pytest.approx(6.0)
     assert kernel(CONV, Phase.FORWARD, conv_bfloat16_flop_fraction=0.1).seconds == 2.0

@@ -50,9 +50,7 @@ def test_a_rate_that_binds_nothing_is_that_of_the_gpu() -> None:
     computes = fit_roofline([timed(10**9, 1), timed(10**11, 1), timed(10**12, 1)], PEAKS)
     assert computes.seconds_per_flop == pytest.approx(TOY.seconds_per_flop, rel=1e-6)
     assert computes.seconds_per_byte == PEAKS.seconds_per_byte
-
-
-def test_half_the_time_is_as_wrong_as_twice_the_time() -> None:
+    # Half the time is as wrong as twice the time.
     second = Roofline(0.0, 1e-8, 0.0)
     assert mean_error(second, [TimedWork(0, 10**8, 0.5)]) == pytest.approx(
         mean_error(second, [TimedWork(0, 10**8, 2.0)])

@@ -87,23 +87,18 @@ def test_wide_resnets(name: str, millions: float) -> None:
     assert sum(layer.kind is LayerKind.CONV for layer in graph.layers) == int(name.split("_")[1])
 
 
-def test_a_wide_resnet_of_width_one_projects_only_where_it_steps() -> None:
-    """conv1, three groups of one block of two convolutions, projections in the second and third."""
-    graph = build_network("wrn_8_1")
-    names = [layer.name for layer in graph.layers if layer.kind is LayerKind.CONV]
-
-    assert [name for name in names if "shortcut" in name] == ["group2.0.shortcut", "group3.0.shortcut"]
-    assert len(names) == 1 + 6 + 2
-    assert next(each.shape for each in build_network("wrn_8_256").maps if each.name == "group3.0.add").channels == 16384
-
-
 def test_every_resnet_listed_is_built_under_its_name() -> None:
     resnets = FAMILIES[0]
-
     assert len(resnets.numbers[0]) == 11 + 15
     for depth in resnets.numbers[0]:
         if depth < 200:
             assert build_network(f"resnet{depth}").name == f"resnet{depth}"
+    # conv1, three groups of one block of two convolutions, projections in the second and third.
+    graph = build_network("wrn_8_1")
+    names = [layer.name for layer in graph.layers if layer.kind is LayerKind.CONV]
+    assert [name for name in names if "shortcut" in name] == ["group2.0.shortcut", "group3.0.shortcut"]
+    assert len(names) == 1 + 6 + 2
+    assert next(each.shape for each in build_network("wrn_8_256").maps if each.name == "group3.0.add").channels == 16384
 
 
 @pytest.mark.parametrize(

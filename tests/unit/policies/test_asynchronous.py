@@ -150,25 +150,17 @@ def test_a_request_without_room_releases_the_oldest_offload(
 def test_maps_with_one_trigger_are_prefetched_in_the_order_of_use() -> None:
     """Both at the beginning of backward: that of conv2, which backward of conv3 reads, before that of conv1."""
     trace = replay(plan_of({CONV1: 9, CONV2: 9}), COSTS, server=SERVER)
-
     assert [name for name, _, _ in moved(trace)] == ["map conv1", "map conv2", "map conv2", "map conv1"]
-
-
-def test_the_first_reader_may_be_an_activation() -> None:
-    """Joining reads nothing in backward, so a branch's map is first read by its own rectifier, which is no step.
-
-    Steps: loss, fc, join, right, left. Before the rectifier of `left` come four, before that of `right` three. One step
-    ahead `left` comes back with the step of `right`, and its rectifier awaits it.
-    """
+    # Joining reads nothing in backward, so a branch's map is first read by its own rectifier, which is no step.
+    # Steps: loss, fc, join, right, left. Before the rectifier of `left` come four, before that of `right` three. One
+    # step ahead `left` comes back with the step of `right`, and its rectifier awaits it.
     net = GraphBuilder("branches", MapShape(5, 1, 1))
     left, right = net.conv("left", 0, 5, 1), net.conv("right", 0, 5, 1)
     y = net.concat("join", (left, right))
     workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {})
     names = [layer.name for layer in workload.graph.layers]
-
     trace = replay(plan_of({left: 1}, workload=workload, costs=costs), costs, server=SERVER)
-
     assert [names[index] for index in backward_steps(workload)] == ["loss", "fc", "join", "right", "left"]
     assert [steps_before_backward_use(workload, workload.graph.maps[each]) for each in (left, right)] == [4, 3]
     back_s = moved(trace)[1]

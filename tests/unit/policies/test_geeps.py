@@ -33,7 +33,6 @@ def trace_of(kernel_s: float, workload: Workload = CHAIN) -> IterationTrace:
 def test_copies_overlap_with_the_neighbouring_accesses() -> None:
     """Ten kernels of 10 s, each copy beside one of them: 100 s; conv2 is offloaded before the loss prefetches it."""
     trace = trace_of(10)
-
     assert timed(trace) == [
         ("Offload", "map input", "conv1", 10, 20),
         ("Offload", "map conv1", "conv2", 20, 30),
@@ -44,6 +43,11 @@ def test_copies_overlap_with_the_neighbouring_accesses() -> None:
     ]
     assert trace.iteration_s == 100
     assert trace.host_bytes == 30
+    # 60 B from the first kernel to the last, whatever is in it.
+    assert maximum_bytes(trace) == 264 + 60
+    during = [span.start_s + 1 for span in trace.spans_on(Stream.COMPUTE)]
+    held = [sum(change.delta_bytes for change in trace.memory if change.time_s <= moment) for moment in during]
+    assert held == [264 + 60] * 10
 
 
 def test_an_access_waits_for_the_offloads_of_the_one_before_the_last() -> None:
@@ -61,16 +65,6 @@ def test_an_access_waits_for_the_offloads_of_the_one_before_the_last() -> None:
         ("Prefetch", "map input", "conv2", 55, 65),
     ]
     assert trace.iteration_s == 70
-
-
-def test_the_pool_is_held_throughout() -> None:
-    """60 B from the first kernel to the last, whatever is in it."""
-    trace = trace_of(10)
-
-    assert maximum_bytes(trace) == 264 + 60
-    during = [span.start_s + 1 for span in trace.spans_on(Stream.COMPUTE)]
-    held = [sum(change.delta_bytes for change in trace.memory if change.time_s <= moment) for moment in during]
-    assert held == [264 + 60] * 10
 
 
 def test_unchanged_data_are_offloaded_once() -> None:

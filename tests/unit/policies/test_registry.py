@@ -13,12 +13,17 @@ from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 TYPES = known_policies()
 
 
-def test_short_forms() -> None:
+def test_short_forms_and_mappings() -> None:
     """The paper's notation; without a rule the options have their defaults."""
     assert resolve_policy("vdnn_all(m)", TYPES) == VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL)
     assert resolve_policy("vdnn_all ( m )", TYPES) == VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL)
     assert resolve_policy(" base ", TYPES) == Base(algorithms=Algorithms.PERFORMANCE_OPTIMAL)
     assert resolve_policy("vdnn_dyn", TYPES) == VdnnDyn()
+    # Options that differ from their defaults show in the label, the rule for algorithms always.
+    policy = resolve_policy({"policy": "vdnn_all", "algorithms": "m", "prefetch_search": "fig10_without_pool"}, TYPES)
+    assert policy == VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL, prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL)
+    assert policy.label == "vdnn_all(m, prefetch_search=fig10_without_pool)"
+    assert resolve_policy({"policy": "vdnn_dyn"}, TYPES).label == "vdnn_dyn"
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -37,15 +42,6 @@ def test_a_label_resolves_to_its_policy(name: str) -> None:
 
     assert all(getattr(policy, option.name) != option.default for option in msgspec.structs.fields(TYPES[name]))
     assert resolve_policy(policy.label, TYPES) == policy
-
-
-def test_a_mapping_gives_options() -> None:
-    """Options that differ from their defaults show in the label, the rule for algorithms always."""
-    policy = resolve_policy({"policy": "vdnn_all", "algorithms": "m", "prefetch_search": "fig10_without_pool"}, TYPES)
-
-    assert policy == VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL, prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL)
-    assert policy.label == "vdnn_all(m, prefetch_search=fig10_without_pool)"
-    assert resolve_policy({"policy": "vdnn_dyn"}, TYPES).label == "vdnn_dyn"
 
 
 @pytest.mark.parametrize(

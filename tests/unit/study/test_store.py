@@ -20,7 +20,7 @@ def fill(folder: Path, rows: int) -> None:
         store.add([(f"key{row}", {"row": row}, FINISHED) for row in range(rows)], MODEL)
 
 
-def test_added_outcomes_are_found_by_the_next_process(tmp_path: Path) -> None:
+def test_outcomes_are_found_by_the_next_process(tmp_path: Path) -> None:
     """Floats, truth values and errors are read as they were written."""
     with writing(tmp_path / "new") as store:
         store.add([("a", {}, FINISHED), ("b", {}, failed("no such link"))], MODEL)
@@ -28,12 +28,15 @@ def test_added_outcomes_are_found_by_the_next_process(tmp_path: Path) -> None:
         assert store.outcomes(["b", "a", "c"]) == {"a": FINISHED, "b": failed("no such link")}
         assert store.outcomes(["a"])["a"][2] is True
         assert store.errors() == {"a": "", "b": "no such link"}
-
-
-def test_more_keys_than_one_question_may_have(tmp_path: Path) -> None:
+    # More keys than one question may have.
     fill(tmp_path, 1200)
     with reading(tmp_path) as store:
         assert len(store.outcomes([f"key{row}" for row in range(2000)])) == 1200
+    # Forgotten points are missing.
+    fill(tmp_path, 3)
+    with writing(tmp_path) as store:
+        store.forget(["key0", "key2", "nothing"])
+        assert set(store.outcomes(["key0", "key1", "key2"])) == {"key1"}
 
 
 def test_a_folder_without_a_database_has_nothing_and_stays_so(tmp_path: Path) -> None:
@@ -171,10 +174,3 @@ def test_a_folder_or_a_lock_that_cannot_be_written_is_refused(tmp_path: Path) ->
         with pytest.raises(OutputError, match=message), writing(folder):
             pass
     assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_forgotten_points_are_missing(tmp_path: Path) -> None:
-    fill(tmp_path, 3)
-    with writing(tmp_path) as store:
-        store.forget(["key0", "key2", "nothing"])
-        assert set(store.outcomes(["key0", "key1", "key2"])) == {"key1"}
