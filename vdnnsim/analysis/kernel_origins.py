@@ -45,7 +45,8 @@ def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> Kern
         )
         for kernel, count in launches.items():
             for origin, resting_s in costs.find(*kernel).seconds_by_origin.items():
-                seconds[origin] += count * resting_s
+                if resting_s:
+                    seconds[origin] += count * resting_s
     return KernelOrigins(_ordered(seconds), len(distinct), next(filter(None, gaps), ""))
 
 

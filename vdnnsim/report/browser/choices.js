@@ -24,7 +24,7 @@ function choose(policy) {
   }
   if ($("map")) {
     const pool = run.numbers["reserved"][0], gaps = pool - run.memory.totals[run.memory.peak];
-    $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "no more than is in use"}`;
+    $("pool-title").textContent = `${policy} reserves ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than ` : ""}its peak of allocated memory`;
   }
   fillCauses();
   listWaits();

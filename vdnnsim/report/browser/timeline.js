@@ -140,18 +140,18 @@ function drawHost(context, width, left) {
 // The top of a panel: a capacity far above all use would leave nothing to see.
 const limit = (most, capacity) => 1.06 * Math.max(most, capacity < 4 * most ? capacity : 0);
 function drawCapacity(context, width, above, height, top, capacity, name) {
-  const line = above + height - (capacity / top) * (height - 4), told = line > above ? `capacity ${size(capacity)}` : `↑ capacity ${size(capacity)}`;
+  const line = above + height - (capacity / top) * (height - 4), middle = line > above ? line + 13 : above + 8, told = line > above ? `capacity ${size(capacity)}` : `↑ capacity ${size(capacity)}`;
   context.strokeStyle = style("--paper");
   context.lineWidth = 4;
   context.lineJoin = "round";
   context.fillStyle = style("--ink");
-  context.strokeText(name, edge() + 4, above + 8);
-  context.fillText(name, edge() + 4, above + 8);
+  context.strokeText(name, edge() + 4, middle);
+  context.fillText(name, edge() + 4, middle);
   context.fillStyle = style("--alarm");
   context.textAlign = "right";
   if (line > above) context.fillRect(edge(), line, width - edge(), 1.5);
-  context.strokeText(told, width - 4, line > above ? line + 13 : above + 8);
-  context.fillText(told, width - 4, line > above ? line + 13 : above + 8);
+  context.strokeText(told, width - 4, middle);
+  context.fillText(told, width - 4, middle);
   context.textAlign = "left";
 }
 function rules(context, width, above, height, top) {

@@ -221,8 +221,8 @@ def stalls_title(shown: PolicyResult) -> str:
 
 def _pool_title(shown: PolicyResult) -> str:
     gaps = shown.trace.pool_bytes - shown.metrics.max_memory_bytes
-    more = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "no more than is in use"
-    return f"The pool of {shown.policy} takes {format_bytes(shown.trace.pool_bytes)}, {more}"
+    more = f"{format_bytes(gaps)} more than " if gaps > 0 else ""
+    return f"{shown.policy} reserves {format_bytes(shown.trace.pool_bytes)}, {more}its peak of allocated memory"
 
 
 def _nearby_title(result: ScenarioResult) -> str:
