@@ -21,7 +21,7 @@ from calibration.capture.nodes import is_in_backward
 from calibration.pretend.inside.peak import RESERVATION
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.memory.choices import MemoryChoice, settings_of
+from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.plans.repetition import reserved_bytes, whole_pages
@@ -148,12 +148,6 @@ def excess_message(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_
     reserved = format_bytes(limit_bytes + beyond_bytes)
     more = f"{format_bytes(beyond_bytes)} more than the {format_bytes(limit_bytes)} that it may"
     return f"PyTorch has reserved {reserved}, {more}: {', and '.join(causes)}"
-
-
-def preallocated(model: MemoryChoice) -> MemoryChoice:
-    """Return PyTorch's memory model with memory reserved ahead, unless it limits splits; others unchanged."""
-    settings = settings_of(model)
-    return replace(settings, preallocated=True) if settings and settings.max_split_size_mb is None else model
 
 
 def reservation_for(

@@ -59,8 +59,9 @@ class CaptureDevice:
 
 
 def capture(program: Program, device: CaptureDevice) -> CapturedStep:
-    """Return one iteration of a program; see `capture_with_tape`."""
-    return capture_with_tape(program, device)[0]
+    """Return one iteration of a program; see `capture_batches`."""
+    (step,) = capture_batches((program,), device)
+    return step
 
 
 def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[CapturedStep, Tape]:
@@ -72,11 +73,11 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
     Raises:
         CaptureError: the program cannot be captured; the message has the reason and the user's line.
     """
-    (found,) = _captured((program,), device)
+    (found,) = _captured((program,), device, taped=True)
     return found
 
 
-def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Iterator[CapturedStep]:
+def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Generator[CapturedStep]:
     """Yield one iteration of each of several programs that differ in their batches alone.
 
     The model and the optimizer are made once, by the first. A warm-up of forward alone makes what a model or a loss
@@ -85,11 +86,13 @@ def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Itera
     Raises:
         CaptureError: one of them cannot be captured.
     """
-    with closing(_captured(programs, device)) as found:
+    with closing(_captured(programs, device, taped=False)) as found:
         yield from (step for step, _ in found)
 
 
-def _captured(programs: Sequence[Program], device: CaptureDevice) -> Generator[tuple[CapturedStep, Tape]]:
+def _captured(
+    programs: Sequence[Program], device: CaptureDevice, *, taped: bool
+) -> Generator[tuple[CapturedStep, Tape]]:
     program = programs[0]
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
@@ -106,8 +109,9 @@ def _captured(programs: Sequence[Program], device: CaptureDevice) -> Generator[t
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
         with _run_eagerly(model) as notes:
-            # Recorded for failures and lifetimes alone.
-            blame(warm_up := Recorder(ModuleTracker(model), StorageTable(), gives_away=True))
+            # Recorded for failures, and for lifetimes on a tape.
+            warm_up = Recorder(ModuleTracker(model), StorageTable(), gives_away=True, only_failures=not taped)
+            blame(warm_up)
             with warm_up.recording():
                 iteration.run(warm_up.enter)
             yield _recorded(iteration, device, warm_up, blame, notes)

@@ -82,7 +82,9 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
             originals[id(fake)] = tensor
             return fake
 
-        fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
+        fake_args, fake_kwargs = args, dict(kwargs)
+        if not all(isinstance(each, FakeTensor) for each in tensors_in((args, kwargs))):
+            fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
             compute: Callable[..., Any] = _grouped_product if func is _GROUPED_PRODUCT else func
             result = compute(*fake_args, **fake_kwargs)
@@ -95,7 +97,7 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
             for tensor, is_written in operands_of(func, args, kwargs):
                 if is_written and not isinstance(tensor, FakeTensor):
                     self._overwritten[tensor.untyped_storage()] = True
-        return tree_map_only(torch.Tensor, lambda each: originals.get(id(each), each), result)
+        return tree_map_only(torch.Tensor, lambda each: originals.get(id(each), each), result) if originals else result
 
     def _as_numbers(self, index: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
         """Return row indices for a known mask; an unknown one selects an unknown number of rows."""

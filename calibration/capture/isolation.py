@@ -25,9 +25,9 @@ from calibration.pretend.build import build_runtime, find_torch
 from calibration.pretend.card import card_of
 from calibration.pretend.environment import environment, with_unlimited_memory
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.errors import CaptureError, OutputError
-from vdnnsim.files.atomic import replace_file
+from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import one_line
+from vdnnsim.files.user_cache import keep, user_cache
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -37,8 +37,6 @@ _START: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); import calibration, vdnnsim; del sys.path[0]; "
     "from calibration.capture.child import main; main()"
 )
-MOST_KEPT_BYTES: Final = 2**30
-"""Limit of the cache: some hundred captures of large models."""
 _LONGEST: Final = 300
 """Characters of a process's last line in a message."""
 
@@ -89,7 +87,7 @@ def captured_together(
     """
     for request in requests:
         request.check()
-    files = {request: (cache or _user_cache()) / f"{_digest(request)}.json" for request in requests}
+    files = {request: (cache or user_cache("capture")) / f"{_digest(request)}.json" for request in requests}
     found: dict[Request, tuple[CapturedStep, Path | None]] = {
         request: (step, file) for request, file in files.items() if (step := _kept(file)) is not None
     }
@@ -103,10 +101,7 @@ def captured_together(
             raise CaptureError(answer.error)
         for request, step in zip(missing, answer.steps, strict=False):
             found[request] = step, None
-            # The result is returned even if the cache cannot be written.
-            with suppress(OutputError, OSError):
-                replace_file(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
-                _prune(files[request])
+            keep(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
     return tuple(found[request] for request in requests if request in found)
 
 
@@ -178,20 +173,10 @@ def _kept(path: Path) -> CapturedStep | None:
         return None
     if any(file_sha256(file) != digest for file, digest in answer.files.items()):
         return None
-    # The time of use, for `_prune`.
+    # The time of use, for `keep`.
     with suppress(OSError):
         os.utime(path)
     return answer.steps[0]
-
-
-def _prune(newest: Path) -> None:
-    """Remove the least recently used files beyond the limit, never the newest."""
-    used = {each: each.stat() for each in newest.parent.glob("*.json") if each != newest}
-    left = MOST_KEPT_BYTES - newest.stat().st_size
-    for each in sorted(used, key=lambda file: used[file].st_mtime_ns, reverse=True):
-        left -= used[each].st_size
-        if left < 0:
-            each.unlink(missing_ok=True)
 
 
 def _digest(request: Request) -> str:
@@ -207,10 +192,6 @@ def _digest(request: Request) -> str:
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "capture"
 
 
 def _variables_of(hardware: str) -> Mapping[str, str]:

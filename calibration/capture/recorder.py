@@ -44,14 +44,19 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         host: frozenset[int] = frozenset(),
         *,
         gives_away: bool = False,
+        only_failures: bool = False,
     ) -> None:
-        """Record a model, with given storages and those in host memory; `gives_away` is as of `TapeRecorder`."""
+        """Record a model, with given storages and those in host memory, or its failures alone.
+
+        `gives_away` is as of `TapeRecorder`.
+        """
         super().__init__()
         self.records: list[Record] = []
         self.tape = TapeRecorder(gives_away)
         self.failure: tuple[BaseException, CaptureError] | None = None
         """The last exception of an operation, which the model may have caught, and its error message."""
         self._is_aside = False
+        self._only_failures = only_failures
         self._phase = Phase.FORWARD
         self._modules = modules
         self.storages = storages
@@ -68,7 +73,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         """Record what runs within."""
         with ExitStack() as stack:
             stack.enter_context(self._modules.following())
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, self._note_taken))
+            if not self._only_failures:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, self._note_taken))
             stack.enter_context(self)
             yield
 
@@ -84,6 +90,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         except Exception as failure:
             self.failure = failure, failure_of(failure, str(func), self._modules.path)
             raise
+        if self._only_failures:
+            return result
         if func is _FROM_DATA:
             # An optimizer's numbers stay on the host.
             if not (self._host and self._phase is Phase.UPDATE):

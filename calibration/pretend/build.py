@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import DeviceError
+from vdnnsim.files.user_cache import user_cache
 
 _SOURCES: Final = Path(__file__).parent / "runtime"
 _CORE: Final = (
@@ -100,8 +101,7 @@ def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
         DeviceError: this machine is not Linux on x86-64, there is no C compiler, or it fails.
     """
     compiler = find_compiler()
-    of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "pretend"
-    folder = (cache or of_user) / _digest(torch, compiler)
+    folder = (cache or user_cache("pretend")) / _digest(torch, compiler)
     if any(each in str(folder) for each in " :"):
         raise DeviceError(f"the path of compiled runtimes may have no space and no colon: {folder}; set XDG_CACHE_HOME")
     if not folder.is_dir():

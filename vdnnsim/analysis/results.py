@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from vdnnsim.analysis.answer import Answer
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
@@ -137,7 +139,7 @@ class ScenarioResult(Setup):
             fastest does.
         results: in the order of the scenario's policies, one for each GPU.
         kernels: of the plans of all rows.
-        advice: changes that would make it fit, in sentences; empty if not requested.
+        answer: what was tried so that it fits; empty if not requested.
         declined: policies without a plan.
         nearby: results on similar machines; empty if not requested.
     """
@@ -146,7 +148,7 @@ class ScenarioResult(Setup):
     algorithm_profiling_s: float
     results: tuple[PolicyResult, ...] = field(repr=False)
     kernels: KernelOrigins = field(default_factory=KernelOrigins, repr=False)
-    advice: tuple[str, ...] = ()
+    answer: Answer = field(default_factory=Answer)
     declined: tuple[Declined, ...] = ()
     nearby: tuple[Nearby, ...] = field(default=(), repr=False)
 
@@ -167,6 +169,12 @@ class ScenarioResult(Setup):
         fitting = [each for each in self.slowest if each.fits]
         best_s = min((each.metrics.iteration_s for each in fitting), default=0.0)
         return tuple(each for each in fitting if each.metrics.iteration_s == best_s)
+
+    @property
+    def fits_surely(self) -> bool:
+        """Whether a policy fits even if its peak is too low by as much as peaks are known to be."""
+        gpu = self.server.gpu
+        return any(row.fits and row.held_bytes(gpu) <= certain_bytes(gpu.memory_bytes) for row in self.slowest)
 
     @property
     def leader(self) -> PolicyResult | None:

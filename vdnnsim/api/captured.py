@@ -46,10 +46,9 @@ class Captured(Shown, CapturedStep, frozen=True):
         """
         from vdnnsim.dnn.captured_model import CapturedModel
         from vdnnsim.report.machines import machines_table
-        from vdnnsim.study.advice import POLICIES
-        from vdnnsim.study.machines import rank_machines, scenario_on_any
+        from vdnnsim.study.machines import TRIED, rank_machines, scenario_on_any
 
-        profiles, policies = machines_named(hardware, Path()), policies_named(policy or POLICIES)
+        profiles, policies = machines_named(hardware, Path()), policies_named(policy or TRIED)
         asked = scenario_on_any(CapturedModel(self), self.model, profiles, policies)
         ranking = rank_machines(asked, profiles, first_where_it_fits=True)
         return machines_table(asked, ranking, "to_pandas() has all")

@@ -83,7 +83,6 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     require_torch("a plan")
     from calibration.apply.copy_stream import card_of
     from calibration.apply.operation_measurement import measured_here
-    from calibration.apply.reservation import preallocated
     from calibration.apply.user_state import protecting_user_tensors
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
@@ -93,6 +92,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.files.value import Entry
     from vdnnsim.hardware.profile import is_of_card
+    from vdnnsim.memory.choices import preallocated
     from vdnnsim.policies.registry import known_policies, resolve_policy
     from vdnnsim.units import Precision
 

@@ -12,6 +12,7 @@ from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
 
 if TYPE_CHECKING:
+    from vdnnsim.analysis.answer import Way
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.report.picture import Picture
     from vdnnsim.scenario.scenario import Scenario
-    from vdnnsim.units import Precision
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,8 +53,10 @@ class Simulation(ResultTable):
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Advice for a model that does not fit, in sentences."""
-        return self.result.advice
+        """What was tried for a model that does not fit, in sentences, best first."""
+        from vdnnsim.report.tables.answer import sentences
+
+        return sentences(self.result)
 
     @property
     def pictures(self) -> "tuple[Picture, ...]":
@@ -98,7 +100,7 @@ class LoadedScenario(Shown):
         """
         from vdnnsim.policies.registry import known_policies
 
-        return Simulation.of(run_and_advise(self.scenario, known_policies()))
+        return Simulation.of(run_and_answer(self.scenario, known_policies()))
 
     def machines(self, *hardware: str) -> ResultTable:
         """Rank machines for the workload by fit and speed, as `vdnnsim machines`.
@@ -148,22 +150,22 @@ class LoadedScenario(Shown):
         return replace(self, scenario=replace(self.scenario, policies=policies_named(policies)))
 
 
-def run_and_advise(
+def run_and_answer(
     scenario: "Scenario",
     types: "PolicyTypes",
-    recapture: "Callable[[Precision], CapturedStep] | None" = None,
     tell: Callable[[str], object] = str,
+    found: "Callable[[Way], object]" = str,
 ) -> "ScenarioResult":
-    """Replay a scenario and its neighbours, and find advice where it does not fit.
+    """Replay a scenario and its neighbours, and try what else fits a captured model that does not surely.
 
     Args:
         scenario: a workload on a machine under some policies.
         types: known policies.
-        recapture: captures the model in another precision; None if that is impossible.
         tell: prints a line of progress.
+        found: gets each way that was tried.
 
     Raises:
-        PolicyError: no policy has a plan.
+        PolicyError: no policy has a plan, of a network that is not captured.
     """
     from vdnnsim.scenario.experiment import run_scenario
     from vdnnsim.study.neighbours import nearby
@@ -171,12 +173,12 @@ def run_and_advise(
     result = run_scenario(scenario, tell)
     tell("what else would fit")
     result = replace(result, nearby=nearby(scenario, result))
-    if scenario.captured is None or any(row.fits for row in result.slowest):
+    if scenario.captured is None or not scenario.captured.base.lifetimes or result.fits_surely:
         return result
     # Searches, which few runs need.
-    from vdnnsim.study.advice import advice
+    from vdnnsim.study.kept_answer import kept_answer
 
-    return replace(result, advice=advice(scenario, result, types, recapture))
+    return replace(result, answer=kept_answer(scenario, result, types, found))
 
 
 def simulate(

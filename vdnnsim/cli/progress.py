@@ -1,7 +1,7 @@
 """Progress bars on standard error, drawn only on a terminal."""
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -15,6 +15,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from vdnnsim.analysis.answer import Way
 
 
 class _Bar:
@@ -70,6 +73,13 @@ class SearchLine(_Bar):
     def tell(self, line: str) -> None:
         """Show a line."""
         self._progress.update(self._task, description=line)
+
+    def tried(self, way: "Way") -> None:
+        """Add a row on what was tried above the line, which stays."""
+        from vdnnsim.report.tables.answer import progress_row
+
+        if not self._progress.disable:
+            self._progress.console.print(progress_row(way), highlight=False, markup=False)
 
 
 class _Rate(ProgressColumn):

@@ -6,7 +6,7 @@ A model is captured as by `vdnnsim capture`, and again at other batch sizes and 
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
-    from vdnnsim.units import Precision
 
 _CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--image": {"metavar": "CxHxW", "help": "Sizes of an image, channels first, as 3x224x224."},
@@ -81,14 +80,12 @@ class Question:
         types: known policies by name.
         folder: where profiles are looked up.
         path: of the scenario; None for a model.
-        recapture: captures the model in another precision; None for a file.
     """
 
     scenario: "Scenario"
     types: "PolicyTypes"
     folder: Path
     path: Path | None = None
-    recapture: "Callable[[Precision], CapturedStep] | None" = None
 
 
 def asks_scenario(command: Command) -> Command:
@@ -172,8 +169,8 @@ def model_question(
     if capability := compute_capability(profiles[0].server):
         request = msgspec.structs.replace(request, compute_capability=capability)
 
-    def recapture(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
-        (step,) = captured_with_notice((msgspec.structs.replace(request, **changes),))
+    def recapture(batch_size: int) -> "CapturedStep":
+        (step,) = captured_with_notice((msgspec.structs.replace(request, batch_size=batch_size),))
         return as_executed(step, execution)
 
     # A model that may not fit is captured at a second batch, from which others follow.
@@ -183,12 +180,10 @@ def model_question(
     found = captured_with_notice(requests, room_bytes=certain_bytes(gpu.memory_bytes - gpu.context_bytes))
     steps = [as_executed(each, execution) for each in found]
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(steps[0])).hexdigest()
-    model = CapturedModel(
-        *steps, sources=(source,), capture=lambda batch_size: recapture(batch_size=batch_size), rounds=rounds
-    )
+    model = CapturedModel(*steps, sources=(source,), capture=recapture, rounds=rounds)
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     scenario = replace(scenario, memory_model=memory_model)
-    return Question(scenario, types, Path(), recapture=lambda precision: recapture(precision=precision))
+    return Question(scenario, types, Path())
 
 
 def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Request":

@@ -51,7 +51,7 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
-    from vdnnsim.api.scenarios import Simulation, run_and_advise
+    from vdnnsim.api.scenarios import Simulation, run_and_answer
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.scenario.check import refuse_misfits
@@ -61,7 +61,7 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     if question.path is not None:
         refuse_misfits(question.path, scenario)
     with SearchLine() as line:
-        result = run_and_advise(limited(scenario, time_limit), question.types, question.recapture, line.tell)
+        result = run_and_answer(limited(scenario, time_limit), question.types, line.tell, line.tried)
         line.tell("the report")
         written = write_report(result, folder)
     output.show(Simulation.of(result), f"{_summary(written)} to {folder}/; read {folder / 'report.md'} first")

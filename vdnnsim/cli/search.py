@@ -218,8 +218,7 @@ def machines(
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.study.advice import POLICIES
-    from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices, scenario_on_any
+    from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any
 
     types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     is_scenario = file is not None and not file.name.endswith(SUFFIX)
@@ -230,7 +229,7 @@ def machines(
     profiles = [checked_profile(find_profile(name, beside)) for name in names] or shipped
     if paid is not None:
         _check_names(paid.per_hour, prices, (*shipped, *profiles))
-    tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or POLICIES)
+    tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or TRIED)
     if file is None:
         asked = model_question(words, profiles, tried, types).scenario
     elif is_scenario:

@@ -50,7 +50,7 @@ class CapturedWorkload(Workload):
         if self.parts > 1:
             raise PolicyError(
                 f"{self.graph.name}: was captured with a batch of {self.batch_size}, which cannot be cut into "
-                f"{self.parts} parts; expected a policy that runs all of it at a time"
+                f"{self.parts} parts; expected micro-batches, as `--accumulate {self.parts}` of a smaller `--batch`"
             )
         if self.weight_gradients is not WeightGradients.DROPPED:
             raise PolicyError(

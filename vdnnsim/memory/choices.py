@@ -1,6 +1,7 @@
 """The memory model and the pinning of host memory, as scenarios choose them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -49,6 +50,12 @@ def settings_of(model: MemoryChoice) -> AllocatorSettings | None:
 def is_of_pytorch(model: MemoryChoice) -> bool:
     """Whether a memory model is PyTorch's, and so the other memory of the process (`vdnnsim.memory.process`)."""
     return settings_of(model) is not None
+
+
+def preallocated(model: MemoryChoice) -> MemoryChoice:
+    """Return PyTorch's memory model with memory reserved ahead, unless it limits splits; others unchanged."""
+    settings = settings_of(model)
+    return replace(settings, preallocated=True) if settings and settings.max_split_size_mb is None else model
 
 
 def memory_choice(text: str) -> MemoryChoice:

@@ -39,6 +39,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """Lines to copy, which are never wrapped."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bullets:
     """A list."""
 
@@ -119,7 +126,7 @@ class Table:
         return tuple(zip(*(column.cells for column in self.columns), strict=True))
 
 
-Block = Heading | Prose | Note | Bullets | Definitions | Picture | Table
+Block = Heading | Prose | Note | Code | Bullets | Definitions | Picture | Table
 
 
 @dataclass(frozen=True, slots=True)

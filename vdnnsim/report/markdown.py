@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from vdnnsim.report.document import Block, Bullets, Definitions, Heading, Note, Picture, Prose, Table
+from vdnnsim.report.document import Block, Bullets, Code, Definitions, Heading, Note, Picture, Prose, Table
 
 
 class Ready(str):
@@ -55,6 +55,8 @@ def _text(block: Block) -> str:
             return bold(text) if strong else escape(text)
         case Note(text=text):
             return escape(text)
+        case Code(text=text):
+            return Ready(f"```sh\n{text}\n```")
         case Bullets(items=items):
             return Ready("\n".join(f"- {escape(item)}" for item in items))
         case Definitions(meanings=meanings):

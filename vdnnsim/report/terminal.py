@@ -15,7 +15,19 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from vdnnsim.report.document import Block, Bullets, Column, Definitions, Document, Fold, Heading, Note, Prose, Table
+from vdnnsim.report.document import (
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Definitions,
+    Document,
+    Fold,
+    Heading,
+    Note,
+    Prose,
+    Table,
+)
 from vdnnsim.report.labels import fold_label
 
 _LABEL_WIDTH: Final = 12
@@ -57,6 +69,8 @@ def _parts(block: Block) -> Sequence[RenderableType]:
             return (Text(text, style="bold" if strong else ""),)
         case Note(text=text):
             return (Text(text, style="dim"),)
+        case Code(text=text):
+            return (Text(text, style="cyan", no_wrap=True, overflow="ignore"),)
         case Bullets(items=items):
             return tuple(map(_hanging, items))
         case Definitions(meanings=meanings):

@@ -37,9 +37,12 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES
 from vdnnsim.units import Precision, format_bytes
 
 SCHEMA_VERSION: Final = 1
+TRIED: Final = (PLAIN, *POLICIES, *OF_CONVOLUTIONS, "optimal(time_limit=10 s)")
+"""For a captured model by default, PyTorch's own policy first."""
 _LARGEST_PRICE: Final = 1e6
 _LARGEST_EPOCH: Final = 10**15
 

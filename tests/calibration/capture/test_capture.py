@@ -50,7 +50,7 @@ def test_batches_captured_together_are_as_captured_alone(name: str) -> None:
         inputs = lambda: (tuple(each[:samples] for each in args), kwargs)  # noqa: E731
         return replace(PROGRAMS[name], make_inputs=inputs, batch_size=samples, loss=loss, labels=loss.labels)
 
-    together = capture_batches((of(4), of(2)), CPU)
+    together = tuple(capture_batches((of(4), of(2)), CPU))
     assert together == tuple(capture(of(samples), CPU) for samples in (4, 2))
 
 

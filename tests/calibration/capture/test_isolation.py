@@ -127,7 +127,7 @@ def test_the_cache_drops_what_was_used_least_recently(
     assert len([*cache.iterdir()]) == 4
     size = kept.stat().st_size
     kept.unlink()
-    monkeypatch.setattr(isolation, "MOST_KEPT_BYTES", size + 2999)
+    monkeypatch.setattr("vdnnsim.files.user_cache.MOST_KEPT_BYTES", size + 2999)
     captured(request(net), cache)
     assert {each.name for each in cache.iterdir()} == {"older.json", "old.json", kept.name}
 

@@ -34,6 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
 
     monkeypatch.setattr(isolation, "captured_together", captured)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     profile = (ROOT / "hw_profiles" / "rtx_4090.yaml").read_text()
     (tmp_path / "hw_profiles").mkdir()
     kernels = "rtx_4090.kernels.csv"
@@ -116,19 +117,39 @@ def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) 
     assert "before and after workload.batch_size=20" in " ".join(done.stdout.split())
 
 
-def test_a_model_that_does_not_fit_gets_advice(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
-    """300,000 images of 24 B are 6.9 MiB; cuBLAS has 16.2 MiB, and activations need more than the rest of 40."""
-    # The search takes 10 s; `test_advice.py` covers it.
-    monkeypatch.setattr("vdnnsim.study.advice.POLICIES", ("checkpoint",))
-    arguments = ("--model", "timm:chain", "--batch", "300000", "--hardware", "small")
-    done = vdnnsim("run", *arguments)
-    advice = " ".join(done.stdout.split()).partition("What would make it fit?")[2]
-    assert "- pytorch(p) does not fit chain (300000) into 40.0 MiB: it would take " in " ".join(done.stdout.split())
-    assert all(each in advice for each in ("a smaller batch: of ", "another precision: ", "another card: "))
+def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(
+    asked: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300,000 images of 24 B are 6.9 MiB; cuBLAS has 16.2 MiB, and activations need more than the rest of 40.
+
+    The second time nothing is tried.
+    """
+    arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small")
+    done = vdnnsim(*arguments)
+    text = " ".join(done.stdout.split())
+    assert "- pytorch(p) does not fit chain (300000) into 40.0 MiB: it would take " in text
+    answer = text.partition("What would make it fit?")[2]
+    assert all(each in answer for each in ("1. ", " micro-batches of ", "a batch of ", "checkpoint(p)", "too much"))
+    assert "vdnnsim.plan(model, inputs, policy=...)" in answer
+    assert [each.batch_size for each in asked] == [300_000, 150_000]
+    monkeypatch.setattr("vdnnsim.study.kept_answer.answer", None)
+    assert vdnnsim(*arguments).stdout == done.stdout
     assert "What would make it fit?" in Path("reports/chain/report.md").read_text()
-    batches = [each.batch_size for each in asked if each.precision is Precision.FLOAT32]
-    assert batches == [300_000, 150_000]
-    assert {each.precision for each in asked} == {Precision.FLOAT32, Precision.AMP_BFLOAT16, Precision.BFLOAT16}
+    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    assert manifest["tried"][0]["fits"] is True
+    assert len(manifest["advice"]) >= len(manifest["tried"]) > 5
+
+
+def test_a_policy_that_cannot_run_is_a_row_and_loses_no_other(asked: list[Request]) -> None:
+    """A captured batch cannot be cut; everything else is tried all the same."""
+    policies = ("--policy", "accumulate(p, steps=2)", "--policy", "pytorch")
+    done = vdnnsim("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small", *policies)
+    assert done.exit_code == 0
+    answer = " ".join(done.stdout.split()).partition("What would make it fit?")[2]
+    assert "accumulate(p, steps=2) no" in answer
+    assert "as `--accumulate 2` of a smaller" in answer
+    assert "checkpoint(p)" in answer
+    assert asked
 
 
 @pytest.mark.parametrize("command", [("run",), ("max-batch",), ("compare", "--policies", "pytorch"), ("machines",)])

@@ -10,13 +10,14 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.caveats import glossary, known, remarks
-from vdnnsim.report.document import Bullets, Table, plain_table, section
+from vdnnsim.report.document import Bullets, Table, plain_table
 from vdnnsim.report.findings import caption, comparison, conclusions, headline, report_title
 from vdnnsim.report.html import environment
 from vdnnsim.report.palette import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.recording import numbers, recorded, recording
 from vdnnsim.report.scale import percent, rate_text
+from vdnnsim.report.tables.answer import answer_blocks
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -151,7 +152,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         facts=_facts(result, shown),
         shown=shown,
         needs=result.needs,
-        advice=section("What would make it fit?", result.advice),
+        answer=answer_blocks(result),
         heading=of_all.heading,
         table=(of_all.table,),
         notes=of_all.notes,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from vdnnsim.analysis.answer import Way
 from vdnnsim.analysis.columns import COLUMNS, RUN, Measured, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -20,6 +21,7 @@ from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
+from vdnnsim.report.tables.answer import sentences
 
 FORMAT_VERSION = 2
 """Of manifests; raised when a key is renamed or removed."""
@@ -61,7 +63,8 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
         "kernel_table_gap": result.kernels.gap or None,
         "algorithm_profiling_s": result.algorithm_profiling_s,
         **_captured(result.captured),
-        "advice": list(result.advice),
+        "advice": list(sentences(result)),
+        "tried": [_way(each) for each in result.answer.ranked],
         "without_plan": {each.policy: each.reason for each in result.declined},
         "results": [_policy(result, each) | _of_several(each, server) for each in result.results],
     }
@@ -129,6 +132,11 @@ def _of_several(result: PolicyResult, server: Server) -> dict[str, Any]:
         "copies_alone_s": sum(copy.alone_s for copy in copies),
         "waited_for_gpu_s": list(waits_s(result.server_trace)[result.gpu]),
     }
+
+
+def _way(way: Way) -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.to_builtins(way)
+    return content | {"fits": way.fits}
 
 
 def _metrics(metrics: RunMetrics) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from vdnnsim.report.caveats import contention_lines, glossary, known, remarks, w
 from vdnnsim.report.certificates import certificates
 from vdnnsim.report.document import Block, Bullets, Definitions, Document, Heading, Note, Picture, Prose, section
 from vdnnsim.report.findings import budgets, caption, conclusions, refusals, report_title
+from vdnnsim.report.tables.answer import answer_blocks
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 from vdnnsim.units import format_seconds
 
@@ -29,7 +30,7 @@ def result_table(result: ScenarioResult) -> Document:
             summary(result),
             *map(Note, (*glossary(row.policy for row in result.slowest), *footnotes(result))),
             Bullets((*said, *refused)),
-            *section("What would make it fit?", result.advice),
+            *answer_blocks(result),
         )
     )
 
@@ -48,7 +49,7 @@ def page_text(
             summary(result),
             *map(Note, notes),
             *(Picture(text, name) for name, text in pictures.items()),
-            *section("What would make it fit?", result.advice),
+            *answer_blocks(result),
             *questions(result),
             *section("Where do the numbers come from?", sources(result)),
             *columns(result),

@@ -1,0 +1,203 @@
+"""What is tried for a captured model that does not fit, and that following it helps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.captured_steps import Recording, X, Y, chain
+from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind, Storage
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.planning.deadline import TimeLimit
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.report.document import Code, Document
+from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
+from vdnnsim.report.terminal import rendered
+from vdnnsim.scenario.captured import scenario_of
+from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.answer import answer, held_bytes
+from vdnnsim.units import Precision
+
+PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
+MIB = 2**20
+TYPES = known_policies()
+
+
+def asked(model: CapturedModel, capacity: int, *policies: str) -> Scenario:
+    """Return the scenario of a model on a card of so many bytes, whose memory has no gaps; by default `pytorch`."""
+    profile = load_profile(PROFILE)
+    server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=capacity, context_bytes=0))
+    chosen = tuple(resolve_policy(each, TYPES) for each in policies or ("pytorch",))
+    return replace(scenario_of(model, "x", replace(profile, server=server), chosen), memory_model=MemoryModel.IDEAL)
+
+
+def answered(scenario: Scenario, seconds: float = 60) -> tuple[ScenarioResult, Answer]:
+    result = run_scenario(scenario, all_may_decline=True)
+    found: list[Way] = []
+    made = answer(scenario, result, TYPES, found.append, TimeLimit(seconds))
+    assert made.ways == tuple(found)
+    return replace(result, answer=made), made
+
+
+def of(made: Answer, change: Change, policy: str = "pytorch(p)") -> list[Way]:
+    return [way for way in made.ways if way.change is change and way.policy == policy]
+
+
+def with_storage(step: CapturedStep, kind: BufferKind, nbytes: int) -> CapturedStep:
+    """Return a step with more given memory, which no operation touches."""
+    storage = Storage("more", kind, nbytes, "float32", given=True)
+    return msgspec.structs.replace(step, storages=(*step.storages, storage))
+
+
+@pytest.fixture(scope="module", name="large")
+def _large() -> tuple[Scenario, ScenarioResult, Answer]:
+    """A million bytes of maps and more of 20,000 images, on a card of 1 MiB."""
+    scenario = asked(CapturedModel(chain(20_000), chain(10_000)), MIB)
+    return scenario, *answered(scenario)
+
+
+def test_held_bytes_are_weights_states_and_gradients() -> None:
+    """The chain has three weights of 4 B and as many gradients; of states there are 8 B here."""
+    step = with_storage(chain(2), BufferKind.OPTIMIZER_STATE, 8)
+    assert held_bytes(chain(2)) == 3 * 4 + 3 * 4
+    assert held_bytes(step) == 3 * 4 + 3 * 4 + 8
+
+
+def test_what_is_tried_is_ranked_with_commands(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
+    """Policies run in what leaves 5 %: 998,644 B, of which MiB are whole below a GiB, so none."""
+    scenario, result, made = large
+    assert limit_bytes(scenario.server.gpu) == 0
+    assert [way.policy for way in made.ways if way.change is Change.POLICY] == [
+        *("pytorch(p)", "checkpoint(p)", "save_on_cpu(p)", "vdnn_all(p)", "memonger(p)", "vdnn_conv(p)", "swap(p)"),
+        "optimal",
+    ]
+    blocks = answer_blocks(result)
+    codes = [each.text for each in blocks if isinstance(each, Code)]
+    assert codes[0].splitlines()[0].startswith("for part in batch.chunk(") or codes[0].startswith("vdnnsim apply ")
+    assert len(codes) == 3
+    assert len(sentences(result)) == len(made.ways) + len(made.notes)
+    assert all("  " in progress_row(way) for way in made.ways)
+    assert rendered(Document(blocks))
+
+
+def test_the_batch_of_the_answer_fits_and_one_more_does_not(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
+    (way,) = of(large[2], Change.BATCH)
+    assert way.fits
+    for batch, fits in ((way.batch_size, True), (way.batch_size + 1, False)):
+        row = run_scenario(asked(CapturedModel(chain(batch)), MIB)).results[0]
+        assert (row.metrics.max_memory_bytes * 1.05 <= MIB) is fits
+
+
+def test_micro_batches_of_the_answer_take_what_a_replay_of_all_takes(
+    large: tuple[Scenario, ScenarioResult, Answer],
+) -> None:
+    """The fewest that fit, of those into which 20,000 can be divided; time and memory as of all of them in a row."""
+    scenario, _, made = large
+    (way,) = of(made, Change.MICRO_BATCHES)
+    assert way.fits
+    assert way.batch_size * way.rounds == 20_000
+    assert scenario.captured is not None
+    workload = scenario.captured.workload(way.batch_size, way.rounds)
+    row = run_scenario(replace(scenario, workload=workload)).results[0]
+    assert row.metrics.iteration_s == pytest.approx(way.iteration_s, rel=1e-9)
+    assert row.held_bytes(scenario.server.gpu) == way.held_bytes
+    fewer = next(n for n in range(way.rounds - 1, 0, -1) if 20_000 % n == 0)
+    least = scenario.captured.workload(20_000 // fewer, fewer)
+    assert run_scenario(replace(scenario, workload=least)).results[0].metrics.max_memory_bytes * 1.05 > MIB
+
+
+def test_policies_are_replayed_in_the_pool_of_apply() -> None:
+    """Where `pytorch` lacks a byte, one that offloads its maps fits, holds less, and is a command."""
+    model = CapturedModel(chain(200_000), chain(100_000))
+    needed = run_scenario(asked(model, 64 * MIB)).results[0].metrics.max_memory_bytes
+    result, made = answered(asked(model, needed))
+    (way,) = of(made, Change.POLICY, "save_on_cpu(p)")
+    assert way.fits
+    assert way.is_applied
+    assert of(made, Change.POLICY)[0].is_tight
+    memory = limit_bytes(result.server.gpu) // MIB
+    commands = [each.text for each in answer_blocks(result) if isinstance(each, Code)]
+    assert any(each.endswith("-- python train.py") and f"--memory {memory}MiB" in each for each in commands)
+
+
+def test_expandable_segments_are_tried_against_pieces() -> None:
+    """In 84 MiB: 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
+
+    So segments are 12 + 40 + 40 = 92 MiB; one that grows has 12 + 20 + 40 = 72, in parts of 20.
+    """
+    note = Recording("gaps", 1, ["a", "b", "c", "d"])
+    first, kept, part, last = (
+        note.memory(name, BufferKind.FEATURE_MAP, (megabytes, 2**18), held=name == "last")
+        for name, megabytes in (("first", 40), ("kept", 12), ("part", 20), ("last", 40))
+    )
+    note.run("a", "a", Phase.FORWARD, writes=[(Y, first)])
+    note.run("b", "b", Phase.FORWARD, reads=[(X, first)], writes=[(Y, kept)])
+    note.run("c", "c", Phase.FORWARD, reads=[(X, kept)], writes=[(Y, part)])
+    note.run("d", "d", Phase.FORWARD, reads=[(X, part), (X, kept)], writes=[(Y, last)])
+    model = CapturedModel(note.step(Mode.INFERENCE))
+    result, made = answered(replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH))
+    before, after = of(made, Change.POLICY)
+    assert (before.in_pieces, before.fits, after.fits, after.held_bytes) == (True, False, True, 80 * MIB)
+    commands = [each.text for each in answer_blocks(result) if isinstance(each, Code)]
+    assert "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py" in commands
+    assert any("the addresses do not" in str(each) for each in answer_blocks(result))
+
+
+def test_other_batches_of_one_capture_have_a_reason() -> None:
+    """The other policies are rows all the same."""
+    _, made = answered(asked(CapturedModel(chain(20_000)), MIB))
+    (way,) = of(made, Change.MICRO_BATCHES)
+    assert "was captured at a batch of 20000" in way.reason
+    assert of(made, Change.BATCH) == []
+    assert len(made.ways) > 8
+
+
+def test_a_policy_without_a_plan_is_a_row() -> None:
+    scenario = asked(CapturedModel(chain(20_000), chain(10_000)), MIB, "accumulate(p, steps=2)", "caffe", "pytorch")
+    _, made = answered(scenario)
+    assert [way.reason.partition(":")[0] for way in made.ways if way.policy.startswith(("accumulate", "caffe"))] == [
+        "no plan",
+        "no plan",
+    ]
+    assert len(made.ways) > 8
+
+
+def test_what_is_not_tried_in_time_is_a_row() -> None:
+    _, made = answered(asked(CapturedModel(chain(20_000), chain(10_000)), MIB), seconds=1e-9)
+    tried = [way.iteration_s > 0 for way in made.ways if "not tried" not in way.reason]
+    assert tried == [True]
+    assert len(made.ways) > 8
+
+
+def test_no_batch_helps_against_weights_and_states() -> None:
+    """Weights of 32 MiB do not fit into 8 MiB; the next larger card that is shipped holds them."""
+    step = with_storage(chain(4), BufferKind.WEIGHTS, 32 * MIB)
+    _, made = answered(asked(CapturedModel(step), 8 * MIB))
+    assert [way.change for way in made.ways] == [Change.POLICY, Change.CARD]
+    assert made.notes[0].startswith("no smaller batch helps: 32.0 MiB of parameters and 12 B of their gradients")
+    assert made.notes[1:] == (f"not tried: mixed precision, `--precision {Precision.AMP_BFLOAT16.value}`",)
+
+
+def test_states_on_the_host_are_tried_where_the_rest_fits() -> None:
+    step = with_storage(chain(4), BufferKind.OPTIMIZER_STATE, 32 * MIB)
+    _, made = answered(asked(CapturedModel(step), 8 * MIB))
+    assert [way.policy for way in made.ways][-1].startswith("optimal(offload_optimizer")
+    assert made.notes[1].startswith("not tried: an optimizer without states, `--optimizer sgd`: 24 B")
+
+
+@pytest.mark.parametrize(("gib", "found"), [(35, ["a100_40gb"]), (1000, [])])
+def test_the_smallest_card_that_fits_is_tried(gib: int, found: Sequence[str]) -> None:
+    """A step of 35 GiB of weights: the smallest shipped card with more is that of 40 GB, for a V100 has 31.7."""
+    step = with_storage(chain(4), BufferKind.WEIGHTS, gib * 2**30)
+    _, made = answered(asked(CapturedModel(step), 24 * 2**30))
+    assert [way.hardware for way in of(made, Change.CARD)] == found

@@ -1,0 +1,106 @@
+"""What was tried so that a captured model fits, ranked.
+
+What fits leaves as much of the GPU's memory as simulated peaks are known to be too low (`vdnnsim.cost.trust`).
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+
+from vdnnsim.cost.trust import certain_bytes
+from vdnnsim.hardware.server import Gpu
+from vdnnsim.units import GIB, MIB
+
+
+class Change(Enum):
+    """What differs from the plain loop of the batch on the card; in the order in which a user may like it."""
+
+    POLICY = "policy"
+    MICRO_BATCHES = "micro-batches"
+    BATCH = "batch"
+    CARD = "card"
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy for a batch on a card, which was tried.
+
+    Attributes:
+        policy: with its options.
+        batch_size: of a micro-batch.
+        rounds: micro-batches of an iteration.
+        hardware: the profile of the card.
+        memory_bytes: of that card.
+        is_applied: whether `vdnnsim apply` runs it, in a pool of `limit_bytes`; else it is a plain loop.
+        expandable: whether under PYTORCH_ALLOC_CONF=expandable_segments:True.
+        iteration_s: of all micro-batches; 0 without a plan.
+        held_bytes: peak of the process; 0 without a plan.
+        in_pieces: whether there would be memory enough, but in pieces that are too small.
+        reason: why it does not run or fit, beyond its memory; empty where there is none.
+    """
+
+    change: Change
+    policy: str
+    batch_size: int
+    rounds: int = 1
+    hardware: str
+    memory_bytes: int
+    is_applied: bool = False
+    expandable: bool = False
+    iteration_s: float = 0.0
+    held_bytes: int = 0
+    in_pieces: bool = False
+    reason: str = ""
+
+    @property
+    def left_bytes(self) -> int:
+        """Memory of the card beside it; below 0 where it lacks some."""
+        return self.memory_bytes - self.held_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether it runs, even if its peak is too low by as much as peaks are known to be."""
+        return self._runs and self.held_bytes <= certain_bytes(self.memory_bytes)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether it runs by its simulated peak alone."""
+        return self._runs and not self.fits and self.left_bytes >= 0
+
+    @property
+    def _runs(self) -> bool:
+        return not self.reason and not self.in_pieces and self.iteration_s > 0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput; 0 without a plan."""
+        return self.batch_size * self.rounds / self.iteration_s if self.iteration_s else 0.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Everything that was tried, and sentences on what was not."""
+
+    ways: tuple[Way, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranked(self) -> tuple[Way, ...]:
+        """The ways, best first: what fits, what does so by its simulated peak alone, what lacks least memory."""
+        return ranked(self.ways)
+
+
+def ranked(ways: Iterable[Way]) -> tuple[Way, ...]:
+    """Return ways, best first: by whether they fit, whether the batch and the card stay, and by throughput."""
+
+    def key(way: Way) -> tuple[int, bool, float]:
+        if way.fits or way.is_tight:
+            return int(way.is_tight), way.change in (Change.BATCH, Change.CARD), -way.samples_per_s
+        return (2, False, way.held_bytes) if way.iteration_s else (3, False, 0.0)
+
+    return tuple(sorted(ways, key=key))
+
+
+def limit_bytes(gpu: Gpu) -> int:
+    """Return what PyTorch may take of a GPU so that peaks that are too low still fit, in tenths of a GiB, or in MiB."""
+    room = max(0, certain_bytes(gpu.memory_bytes) - gpu.context_bytes)
+    return int(room * 10 // GIB / 10 * GIB) if room >= GIB else room // MIB * MIB

@@ -1,0 +1,129 @@
+"""The answer of a captured model that does not fit: everything that was tried, ranked, and how to do the best of it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from vdnnsim.analysis.answer import Change, Way, limit_bytes
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.cost.trust import PEAKS_TOO_LOW
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
+from vdnnsim.report.scale import percent, rate_cells
+from vdnnsim.units import GIB, MIB, format_bytes, format_seconds
+
+_HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "takes", "left", "why not")
+_LEFT_OUT_FIRST: Final = ("rate", "left")
+_MOST: Final = 3
+"""Ways that are shown in full, the best."""
+_POLICY: Final = "optimal"
+"""Of `apply` by default."""
+
+
+def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
+    """Return heading, table, commands and sentences; nothing where nothing was tried."""
+    ways = result.answer.ranked
+    if not ways:
+        return ()
+    rates = rate_cells([way.samples_per_s or None for way in ways])
+    rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
+    best = [(rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight][:_MOST]
+    shown = [
+        block for rank, way in best for block in (Prose(f"{rank}. {_title(result, way)}:"), Code(_how(result, way)))
+    ]
+    header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
+    left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
+    table = plain_table(header, rows, "run.json has all", left_out)
+    return Heading("What would make it fit?"), table, *shown, Bullets((*_sentences(result), *result.answer.notes))
+
+
+def sentences(result: ScenarioResult) -> tuple[str, ...]:
+    """Return the answer in sentences, one for each thing that was tried, best first."""
+    found = []
+    for way in result.answer.ranked:
+        numbers, why = f"{format_bytes(way.held_bytes)}, {format_seconds(way.iteration_s)} a step", _why_not(way)
+        parts = *((numbers,) if way.iteration_s else ()), *((why,) if why else ())
+        found.append(f"{_title(result, way)}: {'; '.join(parts)}")
+    return (*found, *result.answer.notes)
+
+
+def progress_row(way: Way) -> str:
+    """Return a row of the table while it fills."""
+    parts = f" in {way.rounds} micro-batches" if way.change is Change.MICRO_BATCHES else ""
+    what = f"{way.hardware}: {way.policy}, batch {way.batch_size * way.rounds}{parts}"
+    numbers = f"{format_seconds(way.iteration_s):>8} {format_bytes(way.held_bytes):>9}" if way.iteration_s else " " * 18
+    return f"{what:<60} {numbers}  {'fits' if way.fits else _why_not(way)}"
+
+
+def _title(result: ScenarioResult, way: Way) -> str:
+    sample = sample_of(result.workload.graph)
+    names = sample.name if way.batch_size == 1 else sample.names
+    match way.change:
+        case Change.MICRO_BATCHES:
+            return f"{way.rounds} micro-batches of {way.batch_size} {names} under {way.policy}"
+        case Change.BATCH:
+            return f"a batch of {way.batch_size} {names} under {way.policy}"
+        case Change.CARD:
+            return f"{way.hardware} under {way.policy}"
+        case Change.POLICY:
+            return f"{way.policy} with expandable segments" if way.expandable else way.policy
+
+
+def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str, ...]:
+    fits = "yes" if way.fits else "just" if way.is_tight else "no"
+    if not way.iteration_s:
+        return str(rank), _title(result, way), fits, "", "", "", "", _why_not(way)
+    left = format_bytes(way.left_bytes) if way.left_bytes >= 0 else ""
+    numbers = format_seconds(way.iteration_s), rate, format_bytes(way.held_bytes), left
+    return str(rank), _title(result, way), fits, *numbers, _why_not(way)
+
+
+def _why_not(way: Way) -> str:
+    if way.reason or way.fits:
+        return way.reason
+    if way.in_pieces:
+        return "free memory is in pieces that are too small"
+    if way.is_tight:
+        return f"peaks are known to be {percent(PEAKS_TOO_LOW)} too low"
+    return f"{format_bytes(-way.left_bytes)} too much"
+
+
+def _how(result: ScenarioResult, way: Way) -> str:
+    """Return the command or the lines of Python that do it."""
+    micro_batches = (
+        f"for part in batch.chunk({way.rounds}):",
+        f"    (loss_of(model(part)) / {way.rounds}).backward()",
+        "optimizer.step(); optimizer.zero_grad()",
+    )
+    lines = list(micro_batches) if way.change is Change.MICRO_BATCHES else []
+    if way.is_applied:
+        policy = "" if way.policy == _POLICY else f" --policy '{way.policy}'"
+        memory = _size(limit_bytes(result.server.gpu))
+        lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
+    elif way.expandable:
+        lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
+    elif way.change is Change.BATCH:
+        lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
+    elif way.change is Change.CARD:
+        lines.append(f"python train.py  # on a card as of vdnnsim list hardware: {way.hardware}")
+    return "\n".join(lines or ["python train.py"])
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
+
+
+def _sentences(result: ScenarioResult) -> Iterator[str]:
+    ways = result.answer.ranked
+    share = percent(PEAKS_TOO_LOW)
+    yield f"What fits leaves {share}: of twenty measured peaks one is further above the simulated one."
+    if in_pieces := [way.policy for way in ways if way.in_pieces]:
+        yield (
+            f"PyTorch's allocator: the bytes of {', '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
+            "`PYTORCH_ALLOC_CONF=expandable_segments:True` lets segments grow; `vdnnsim apply --memory` reserves one."
+        )
+    if any(way.change is Change.MICRO_BATCHES for way in ways):
+        yield "Micro-batches: gradients add up to those of the whole batch, but batch normalization sees a micro-batch."
+    yield (
+        "`vdnnsim apply` runs a policy of this table on a script that is not changed, `vdnnsim.plan` in a loop: "
+        "`plan = vdnnsim.plan(model, inputs, policy=...)`, and `with plan.apply(model):` around forward and backward."
+    )

@@ -1,0 +1,52 @@
+"""Answers in the user's cache, where the same was answered before by the same code."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from vdnnsim.analysis.answer import Answer, Way
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.files.packaged import PROFILES, shipped_folder
+from vdnnsim.files.user_cache import keep, user_cache
+from vdnnsim.policies.registry import PolicyTypes
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.answer import answer
+
+
+def kept_answer(
+    scenario: Scenario, result: ScenarioResult, types: PolicyTypes, found: Callable[[Way], object] = lambda _: None
+) -> Answer:
+    """Return the answer as `answer`, from the user's cache where the same was answered before by the same code."""
+    kept = user_cache("answers") / f"{_digest(scenario)}.json"
+    try:
+        known = msgspec.json.decode(kept.read_bytes(), type=Answer)
+    except (OSError, msgspec.DecodeError):
+        known = answer(scenario, result, types, found)
+        keep(kept, msgspec.json.encode(known))
+    # Results say how other batches followed from the captures.
+    assert scenario.captured is not None, "the scenario is of a captured model"
+    for way in known.ways:
+        if way.iteration_s and way.batch_size != result.workload.part_size:
+            scenario.captured.workload(way.batch_size)
+            break
+    return known
+
+
+def _digest(scenario: Scenario) -> str:
+    """Return a digest of all that decides an answer: the captures, the machines and the code."""
+    workload = scenario.workload
+    assert isinstance(workload, CapturedWorkload), "only captured models are answered for"
+    code = sorted((Path(__file__).parents[1]).rglob("*.py"))
+    parts = (
+        msgspec.json.encode(workload.captured),
+        repr((scenario.sources, scenario.policies, scenario.memory_model, scenario.execution)).encode(),
+        repr((scenario.server, scenario.gpus, scenario.gradients, scenario.pinned_memory)).encode(),
+        *(each.read_bytes() for each in (*code, *sorted(shipped_folder(PROFILES).iterdir()))),
+    )
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:20]
