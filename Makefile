@@ -72,7 +72,7 @@ $(VENV)/ready-to-test: $(VENV)/created pyproject.toml constraints.txt
 
 $(VENV)/ready-for-docs: $(VENV)/created pyproject.toml constraints.txt
 	@echo "Installing vdnnsim and the tools for documentation into $(VENV)"
-	$(PIP) install -c constraints.txt -e '.[calibrate,docs]'
+	$(PIP) install -c constraints.txt -e '.[docs]'
 	touch $(VENV)/ready-to-run $@
 
 # Not bound by constraints.txt, which names the CPU build: the package index has PyTorch for CUDA.
