@@ -72,16 +72,16 @@ def test_blocks_that_are_reused_while_they_are_copied() -> None:
     assert find_hazards(late) == []
     # Of the side stream's pool, copied behind main, which waits for the copy; side waits for none unless it is lent.
     # The allocator waits for main before it reuses a block that was lent to it.
-    begin: list[Happening] = [Allocated(0, 10, SIDE), writes(SIDE), Record(0, SIDE), Wait(0, MAIN), reads(MAIN)]
+    begin = [Allocated(0, 10, SIDE), writes(SIDE), Record(0, SIDE), Wait(0, MAIN), reads(MAIN)]
     copied: list[Happening] = [Record(1, MAIN), Wait(1, COPIES), reads(COPIES), Record(2, COPIES), Wait(2, MAIN)]
-    end: list[Happening] = [Freed(0, 10, SIDE), HandedOn(0), Allocated(0, 10, SIDE), writes(SIDE)]
+    end = [Freed(0, 10, SIDE), HandedOn(0), Allocated(0, 10, SIDE), writes(SIDE)]
     found = find_hazards([*begin, *copied, *end], {COPIES})
     assert found == [Hazard("free", 4, 10), Hazard("free", 7, 10), Hazard("reuse", 7, 12)]
     assert Hazard("reuse", 4, 12) in find_hazards([*begin, *copied, *end])
     assert find_hazards([*begin, *copied, Lend(0, MAIN), *end]) == []
     assert find_hazards([*begin, *copied, Lend(0, MAIN), *end], {COPIES}) == []
     # Main reads a block and frees it; a copy fills it without and with a wait for main.
-    begin: list[Happening] = [Allocated(0, 10, MAIN), reads(MAIN), Freed(0, 10, MAIN), HandedOn(0)]
+    begin = [Allocated(0, 10, MAIN), reads(MAIN), Freed(0, 10, MAIN), HandedOn(0)]
     taken = Allocated(0, 10, MAIN)
     assert find_hazards([*begin, taken, writes(COPIES)], {COPIES}) == [Hazard("access", 1, 5)]
     assert find_hazards([*begin, taken, Record(0, MAIN), Wait(0, COPIES), writes(COPIES)], {COPIES}) == []

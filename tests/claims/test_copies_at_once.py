@@ -120,9 +120,9 @@ def test_both_directions_at_once() -> None:
     # 5 to 6 was measured, 4 % too much.
     topology = switch(A100_ISSUE_11, 2)
     paths = [path for gpu in (0, 1) for path in (topology.from_host(gpu), topology.to_host(gpu))]
-    down = rates(topology, paths)[::2]
-    assert down == pytest.approx([6.25, 6.25])
-    assert all(error(each, (5.0, 6.0)) < _WITHIN for each in down)
+    each_down = rates(topology, paths)[::2]
+    assert each_down == pytest.approx([6.25, 6.25])
+    assert all(error(each, (5.0, 6.0)) < _WITHIN for each in each_down)
     # Two V100 reach 10 GB/s through the host one way and no more both ways: what they pass is shared. With that, two
     # RTX 2080 Ti that reach 5.7 one way get 2.85 each both ways, 5.7 together; 6.1 was measured, 7 % more. Every byte
     # passes the uplink up and down, and the rate counts it once.

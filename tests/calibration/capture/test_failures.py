@@ -92,10 +92,10 @@ def test_values_that_depend_on_no_data_are_computed() -> None:
     captured(then)
 
     # A constant that data was written to is unknown.
-    def then(y: Tensor) -> Tensor:
+    def counted(y: Tensor) -> Tensor:
         counts = torch.zeros(10)
         counts.copy_(y[0].detach())
         return y * float(counts.sum())
 
     with pytest.raises(CaptureError, match="looks into computed values"):
-        captured(then)
+        captured(counted)

@@ -147,8 +147,7 @@ def test_optimizer_states_are_given() -> None:
     assert all(each.given for each in states)
     # Two moments for each of 325 parameters.
     step = capture(program(two_linears, numbers, optimizer="adamw"), CaptureDevice())
-    states = [each.nbytes for each in step.storages if each.kind is BufferKind.OPTIMIZER_STATE]
-    assert sum(states) == 2 * 1300
+    assert sum(each.nbytes for each in step.storages if each.kind is BufferKind.OPTIMIZER_STATE) == 2 * 1300
     names = {each.name.split(".")[1] for each in step.operations if each.phase is Phase.UPDATE}
     assert all(name.startswith("_foreach_") for name in names)
 

@@ -69,9 +69,9 @@ def test_attributes_models_without_parameters_and_missing_inputs(write: Write) -
     assert "no parameter requires a gradient" in refused(f"{path}:make")
     assert captured(f"{path}:make", mode=Mode.INFERENCE).saved_bytes == 0
     # Missing inputs and files are refused.
-    path = Path(write(LINEAR))
-    assert "inputs are missing" in refused(f"{path}:make", image=None)
-    assert f"did you mean '{path.name}'?" in refused(f"{path.with_name(path.name[1:])}:make")
+    linear = Path(write(LINEAR))
+    assert "inputs are missing" in refused(f"{linear}:make", image=None)
+    assert f"did you mean '{linear.name}'?" in refused(f"{linear.with_name(linear.name[1:])}:make")
 
 
 @pytest.mark.parametrize(

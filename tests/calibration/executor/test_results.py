@@ -239,9 +239,14 @@ def test_a_gradient_released_in_the_middle_is_kept(bench: Bench) -> None:
     )
     operations: list[Operation] = [each for each in plan.operations if each != Release(gradient)]
     operations.insert(position + 1, Release(gradient))
+
     run = bench.execute(workload, replace(plan, operations=tuple(operations)))
+
     assert_results_are_the_references(bench, workload, plan, run)
-    # The first map that is prefetched is released again, and prefetched from the same copy.
+
+
+def test_a_copy_that_is_kept_serves_two_prefetches(bench: Bench) -> None:
+    """The first map that is prefetched is released again, and prefetched from the same copy."""
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll())
     position, first = next(
@@ -258,6 +263,7 @@ def test_a_gradient_released_in_the_middle_is_kept(bench: Bench) -> None:
         first,
     )
     plan = replace(plan, operations=plan.operations[:position] + twice + plan.operations[position + 1 :])
+
     check(bench, tiny_linear, plan, UNLIMITED)
 
 

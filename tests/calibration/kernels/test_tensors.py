@@ -69,10 +69,10 @@ def test_initial_content_depends_on_seed_and_name_alone() -> None:
         views.append(weight_views(layer, flat, channels_last=channels_last)[0])
     assert torch.equal(*views)
     contiguous = torch.empty(2, 3, 4, 5)
-    last, narrow = contiguous.to(memory_format=torch.channels_last), contiguous.bfloat16()
-    for batch in (contiguous, last, narrow):
+    by_channels, narrow = contiguous.to(memory_format=torch.channels_last), contiguous.bfloat16()
+    for batch in (contiguous, by_channels, narrow):
         fill_input(batch, 0)
-    assert torch.equal(contiguous, last)
+    assert torch.equal(contiguous, by_channels)
     assert torch.equal(contiguous.bfloat16(), narrow)
 
 

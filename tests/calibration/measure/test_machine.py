@@ -85,8 +85,8 @@ def test_figures_are_what_was_measured_steadily() -> None:
     assert (link.beside_compute_fraction, link.beside_memory_bound_fraction) == (1.0, None)
     assert (host.issue_s, host.pin_latency_s, host.pin_bytes_per_s) == pytest.approx((6e-6, 1e-3, 1e9))
     # (7.4671 + 7.4671 + 7.4671) / 3 us; the number is what the text says, to the last bit.
-    host = replace(MEASURED.host, kernel=steady(7.4671e-6), copy=steady(7.4671e-6), mark=steady(7.4671e-6))
-    found = machine(replace(MEASURED, host=host))
+    costs = replace(MEASURED.host, kernel=steady(7.4671e-6), copy=steady(7.4671e-6), mark=steady(7.4671e-6))
+    found = machine(replace(MEASURED, host=costs))
     assert figure(found, "host.issue").text == "7.467 us"
     assert found.host.issue_s == 7.467 * 1e-6
     # An unsteady sample of a hundred times its time does not move it.

@@ -41,8 +41,8 @@ def test_the_table_and_its_warnings() -> None:
     assert rows[-1][:2] == ("predictions", "0 %")
     # A row of 9 % is steady, and one that was run once on purpose is no remark.
     remarked = replace(row(5, 0.0), note="still changed by 14 % after 5 runs")
-    rows = row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31 %"), remarked, replace(remarked, count=1)
-    found = warning_lines(calibration(*rows, unsteady={"a": Sample(1, 0.3, 4)}))
+    kernels = row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31 %"), remarked
+    found = warning_lines(calibration(*kernels, replace(remarked, count=1), unsteady={"a": Sample(1, 0.3, 4)}))
     expected = ("a link is", "a: .*30 %; not", "4x1x1.*31 %.*predicted", "3x1x1.*20 %", "1x1x1.*11 %", "5x1x1.*14 %")
     assert len(found) == len(expected)
     assert all(re.search(pattern, line) for pattern, line in zip(expected, found, strict=True))

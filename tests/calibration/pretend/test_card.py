@@ -108,11 +108,11 @@ def test_fractions_of_a_roofline_cut_the_peaks() -> None:
     assert rates.origin is Origin.ASSUMED
     # H100 SXM: 67 TFLOP/s in float32 and 494.7 in TF32, less what each unit was found to reach.
     machine = server("h100_sxm")
-    rates, parameters = operator_rates(machine), machine.cost_model
-    assert rates.product_flop_per_s["float32"] == 67e12 * parameters["cuda_flop_fraction"]
-    assert rates.product_flop_per_s["tf32"] == 494.7e12 * parameters["tensor_flop_fraction"]
-    assert rates.convolution_flop_per_s["tf32"] == 494.7e12 * parameters["tensor_forward_flop_fraction"]
-    assert rates.dram_bytes_per_s == 3.35e12 * parameters["pointwise_dram_fraction"]
+    rates, fitted = operator_rates(machine), machine.cost_model
+    assert rates.product_flop_per_s["float32"] == 67e12 * fitted["cuda_flop_fraction"]
+    assert rates.product_flop_per_s["tf32"] == 494.7e12 * fitted["tensor_flop_fraction"]
+    assert rates.convolution_flop_per_s["tf32"] == 494.7e12 * fitted["tensor_forward_flop_fraction"]
+    assert rates.dram_bytes_per_s == 3.35e12 * fitted["pointwise_dram_fraction"]
     assert rates.origin is Origin.FITTED
 
 

@@ -82,7 +82,7 @@ def test_power_of_kernels_and_copies_up_to_the_limit_of_the_board() -> None:
     assert curve.end_s == 24
     # At 20 FLOP/s conv1 can do no more than 20 of its 50 FLOP in its second: 190 W; fc's 10 are as before.
     watts = power_curve(BASE, COSTS, server_with(POWER, flop_per_s=20.0)).watts
-    assert watts == (190, *BASE_WATTS[1:-1], 190)
+    assert list(watts) == [190, *BASE_WATTS[1:-1], 190]
     # Power is capped at the limit of the board.
     limited = server_with(replace(POWER, limit_watts=100.0))
     assert power_curve(BASE, COSTS, limited).watts == (100, *BASE_WATTS[1:-1], 100)

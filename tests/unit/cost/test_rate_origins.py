@@ -48,7 +48,8 @@ def test_seconds_of_several_kernels_add_up_by_origin() -> None:
 
 @given(st.lists(st.sampled_from(Origin), min_size=3, max_size=3), st.floats(0.01, 100), st.floats(0.01, 100))
 def test_seconds_by_origin_sum_to_those_of_the_kernel(origins: list[Origin], flop: float, nbytes: float) -> None:
-    machine = server(**dict(zip(("flop_fraction", "dram_fraction", "launch_overhead_s"), origins, strict=True)))
+    compute, dram, launch = origins
+    machine = server(flop_fraction=compute, dram_fraction=dram, launch_overhead_s=launch)
     found = cost(machine, flop, nbytes)
     assert sum(found.seconds_by_origin.values()) == pytest.approx(found.seconds, rel=1e-6)
     assert min(found.seconds_by_origin.values()) > 0

@@ -87,7 +87,7 @@ def test_the_first_module_of_googlenet_forks_its_input_to_four_branches() -> Non
     assert names(maps["3b"].consumers) == ["pool3"]
     assert graph.map_kind(maps["3b"].index) is LayerKind.POOL
     # 1x1, then 3x3 with its reduction, then 5x5 with its, then pool with its projection, each CONV before its ACTV.
-    names = [layer.name for layer in build_network("googlenet").layers if layer.name.startswith("3a/")]
+    module = [layer.name for layer in build_network("googlenet").layers if layer.name.startswith("3a/")]
     convolutions = "1x1 3x3_reduce 3x3 5x5_reduce 5x5 pool_projection".split()
     expected = [f"3a/{each}{behind}" for each in convolutions for behind in ("", "/relu")]
-    assert names == [*expected[:-2], "3a/pool", *expected[-2:]]
+    assert module == [*expected[:-2], "3a/pool", *expected[-2:]]

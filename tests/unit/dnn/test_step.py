@@ -105,11 +105,11 @@ def test_forward_keeps_what_a_rule_says() -> None:
     assert {each.access for each in autograd.operation(2, F).of_role(Role.STATISTICS)} == {WRITE}
     assert {each.access for each in autograd.operation(2, D).of_role(Role.STATISTICS)} == {READ}
     # A rule gives the same workload each time.
-    autograd = SMALL.saved_by(SavingRule.AUTOGRAD)
-    assert autograd.graph is SMALL.saved_by(SavingRule.AUTOGRAD).graph
-    assert autograd.saved_by(SavingRule.AUTOGRAD) is autograd
+    workload = SMALL.saved_by(SavingRule.AUTOGRAD)
+    assert workload.graph is SMALL.saved_by(SavingRule.AUTOGRAD).graph
+    assert workload.saved_by(SavingRule.AUTOGRAD) is workload
     assert SMALL.saved_by(SavingRule.PAPER) is SMALL
-    assert hash(autograd.graph) != hash(SMALL.graph)
+    assert hash(workload.graph) != hash(SMALL.graph)
 
 
 def test_steps_of_inference_and_of_a_part() -> None:

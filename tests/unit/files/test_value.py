@@ -52,9 +52,9 @@ def test_a_list_has_an_item(value: YamlValue, found: str) -> None:
 
 def test_text_integers_and_choices() -> None:
     assert entry("  Titan X\n").text() == "Titan X"
-    for value in ("", " \n", "two\nlines", "\ud800", "x" * 1001):
+    for line in ("", " \n", "two\nlines", "\ud800", "x" * 1001):
         with pytest.raises(ProfileError, match=r": found '.*', expected one line of 1 to 1000 printable characters$"):
-            entry(value).text()
+            entry(line).text()
     with pytest.raises(ProfileError, match=r"found 12, expected text .*into quotes if it looks like a number"):
         entry(12).text()
     # An integer is one within its limits.

@@ -179,11 +179,11 @@ def test_orders_that_fragment_are_set_aside_and_lost_time_counts() -> None:
     # Each order lacks as many bytes as it keeps maps.
     tried = list[frozenset[int]]()
 
-    def judged(order: Order, _until: Deadline) -> Verdict:
+    def lacking(order: Order, _until: Deadline) -> Verdict:
         tried.append(order.dropped)
         return Verdict(lacking_bytes=9 - len(order.dropped))
 
-    found = at_556(judged=judged)
+    found = at_556(judged=lacking)
     assert found.orders({}) == []
     assert max(map(len, tried)) >= 2
     assert [each.dropped for each in found.displaced] == tried

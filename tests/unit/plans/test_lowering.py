@@ -85,7 +85,7 @@ def test_offloaded_maps_are_released_after_their_wait() -> None:
     ]
     # The map that conv1 reads last is offloaded with it; the host waits, and only then is it released.
     beside = Offload(INPUT, CONV1, beside=True)
-    steps: list[ScheduleStep] = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
+    steps = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
     assert in_words(lowered(steps))[2:8] == [
         "record event 0 on the compute stream",
         "forward of conv1 (only)",

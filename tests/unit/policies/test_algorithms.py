@@ -31,5 +31,5 @@ def test_tensorflow_excludes_non_fused_algorithms_and_workspaces_above_4_gib() -
     assert chosen(Algorithms.PERFORMANCE_OPTIMAL, *options) == "winograd_nonfused"
     assert chosen(Algorithms.MEMORY_OPTIMAL, *options) == "implicit_gemm"
     # Where tensorflow finds none it takes the least workspace.
-    options = (kernel("fft", 1.0, 6 * GIB), kernel("fft_tiling", 2.0, 5 * GIB))
-    assert chosen(Algorithms.TENSORFLOW, *options) == "fft_tiling"
+    large = kernel("fft", 1.0, 6 * GIB), kernel("fft_tiling", 2.0, 5 * GIB)
+    assert chosen(Algorithms.TENSORFLOW, *large) == "fft_tiling"

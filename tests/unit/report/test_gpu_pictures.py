@@ -87,11 +87,11 @@ def test_links_that_are_drawn_and_their_directions(pair: ScenarioResult) -> None
     uses = tuple(replace(each, link=replace(each.link, up_bytes_per_s=1e9)) for each in uses)
     assert drawn_links(uses) == uses[6:]
     # Both directions of a shared link add up.
-    uses = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}
-    dram = uses["dram"]
+    by_name = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}
+    dram = by_name["dram"]
     assert dram.link.sharing is Sharing.SHARED
     assert dram.busiest == pytest.approx(40 / (36 * 20.2))
-    assert uses["uplink"].busiest == pytest.approx(20 / (10 * 20.2))
+    assert by_name["uplink"].busiest == pytest.approx(20 / (10 * 20.2))
 
 
 def test_throughput_against_the_number_of_gpus(pair: ScenarioResult, result: ScenarioResult) -> None:

@@ -53,12 +53,12 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     """The base(p) of the scenario is compared with itself."""
-    scenario, done = read_scenario(scenario_file(tmp_path)), list[str]()
-    comparison = compare_policies(scenario, (Picky(), scenario.policies[0]), done.append)
+    scenario, compared = read_scenario(scenario_file(tmp_path)), list[str]()
+    comparison = compare_policies(scenario, (Picky(), scenario.policies[0]), compared.append)
     assert comparison.result.declined == (Declined("picky", "expects a network other than alexnet"),)
     assert [each.row.policy for each in comparison.standings] == ["base(p)"]
     assert comparison.standings[0].row.performance_ratio == 1.0
-    assert done == ["picky", "base(p)"]
+    assert compared == ["picky", "base(p)"]
     # As a mapping, whose commas part no policies, and as results print them; both ask for the same here.
     scenario_file(tmp_path)
     asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"

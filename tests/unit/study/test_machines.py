@@ -49,14 +49,14 @@ def test_costs_and_orders_of_machines() -> None:
     assert Ranking(rows, (), ("base(p)",), "EUR").order == (Order.CERTAIN, Order.CERTAIN)
     # At 25 % off, 1 s may be 1.33 s, and 1.2 s 0.96 s; at 10 % off, 2 s is 1.82 s at least.
     carried, fitted = Trust(Basis.CARRIED_OVER, error=0.25), Trust(Basis.FITTED, error=0.1)
-    rows = (
+    offers = (
         offer("a", 1.0, carried),
         offer("b", 1.2, carried),
         offer("c", 2.0, fitted),
         offer("d", 2.1, Trust(Basis.DATASHEET)),
         offer("e", 9.0, Trust(Basis.FITTED)),
     )
-    ranking = Ranking(rows, (), ("base(p)",))
+    ranking = Ranking(offers, (), ("base(p)",))
     assert ranking.order == (Order.CERTAIN, Order.WITHIN_ERROR, Order.CERTAIN, Order.CERTAIN, Order.UNKNOWN)
     said = findings(ranking)
     assert said[0].startswith("a and b differ by less than their expected errors")

@@ -22,9 +22,9 @@ def test_what_holds_of_times_order_and_fit(make_row: RowMaker) -> None:
     assert mean_absolute_error(rows) == pytest.approx(0.4)
     # Errors of 1/1.1 - 1 = -9.1 % and 0 are 4.5 % in the mean, within 5 %; 1/1.2 - 1 = -16.7 % is not within 10 %.
     rows = [make_row(1.1, predicted_share=0.05), make_row(1.0), make_row(1.2, predicted_share=0.06)]
-    judged = requirements(rows, IN_MEAN)
-    assert named(judged, "iteration time, kernels calibrated").holds
-    other = named(judged, "iteration time, never calibrated")
+    in_mean = requirements(rows, IN_MEAN)
+    assert named(in_mean, "iteration time, kernels calibrated").holds
+    other = named(in_mean, "iteration time, never calibrated")
     assert not other.holds
     assert other.broken_by == (rows[2],)
     assert (other.required, other.found) == ("within 10 % in the mean", "16.7 % in the mean of 1 rows, 16.7 % at worst")
