@@ -252,3 +252,14 @@ def checkpointed() -> CapturedStep:
     r.run("threshold_backward", "block.relu", b, reads=[(DY, d_relu), (Y, relu_again)], writes=[(DX, d_fc)], forward=6)
     r.run("mm", "block.fc", b, reads=[(DY, d_fc), (X, x)], writes=[(DW, d_fc_w)], forward=5, work=product)
     return r.step(optimizer="none")
+
+
+def sequences(tokens: int, square: int | None = None) -> CapturedStep:
+    """Two sequences of t tokens: the chain, whose convolution makes 16 t bytes, its normalization 8 t t or so many."""
+    step = chain(2)
+    sizes = {5: 16 * tokens, 6: 8 * tokens**2 if square is None else square}
+    storages = (
+        msgspec.structs.replace(each, nbytes=sizes.get(number, each.nbytes))
+        for number, each in enumerate(step.storages)
+    )
+    return msgspec.structs.replace(step, sample="sequence", sample_elements=tokens, storages=tuple(storages))

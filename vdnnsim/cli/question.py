@@ -8,7 +8,7 @@ A model is captured as by `vdnnsim capture`, and again at other batch sizes and 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -169,9 +169,26 @@ def model_question(
     if capability := compute_capability(profiles[0].server):
         request = msgspec.structs.replace(request, compute_capability=capability)
 
-    def recapture(batch_size: int) -> "CapturedStep":
-        (step,) = captured_with_notice((msgspec.structs.replace(request, batch_size=batch_size),))
+    def recapture(asked: "Request", batch_size: int) -> "CapturedStep":
+        (step,) = captured_with_notice((msgspec.structs.replace(asked, batch_size=batch_size),))
         return as_executed(step, execution)
+
+    def model_of(asked: "Request", steps: "Sequence[CapturedStep]") -> CapturedModel:
+        source = f"{asked.model}, captured", hashlib.sha256(msgspec.json.encode(steps[0])).hexdigest()
+        return CapturedModel(
+            *steps,
+            sources=(source,),
+            capture=partial(recapture, asked),
+            capture_lengths=of_lengths,
+            rounds=rounds,
+        )
+
+    def of_lengths(lengths: "Sequence[int]") -> "list[CapturedModel]":
+        every = [msgspec.structs.replace(request, tokens=each) for each in lengths]
+        return [
+            model_of(asked, (as_executed(step, execution),))
+            for asked, step in zip(every, captured_with_notice(every), strict=True)
+        ]
 
     # A model that may not fit is captured at a second batch, from which others follow.
     batches = dict.fromkeys((request.batch_size, max(1, second_batch(request.batch_size))))
@@ -179,8 +196,7 @@ def model_question(
     gpu = profiles[0].server.gpu
     found = captured_with_notice(requests, room_bytes=certain_bytes(gpu.memory_bytes - gpu.context_bytes))
     steps = [as_executed(each, execution) for each in found]
-    source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(steps[0])).hexdigest()
-    model = CapturedModel(*steps, sources=(source,), capture=recapture, rounds=rounds)
+    model = model_of(request, steps)
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     scenario = replace(scenario, memory_model=memory_model)
     return Question(scenario, types, Path())
@@ -231,8 +247,9 @@ def captured_with_notice(requests: "Sequence[Request]", room_bytes: int = 0) -> 
     steps = []
     for request, (step, kept) in zip(requests, captured_together(requests, room_bytes=room_bytes), strict=False):
         if kept is None:
-            size = f"{request.model} at a batch of {request.batch_size} in {request.precision.value}"
-            click.echo(f"captured {size}", err=True)
+            length = "" if request.tokens is None else f" of {request.tokens} tokens"
+            size = f"at a batch of {request.batch_size}{length} in {request.precision.value}"
+            click.echo(f"captured {request.model} {size}", err=True)
         steps.append(step)
     return steps
 

@@ -47,13 +47,14 @@ _SHARE: Final = 16
     show_default=True,
     help="End the search after TIME of the processor, or as `20 s wall`.",
 )
+@click.option("--longest", is_flag=True, help="Find the longest sequence at the batch, in steps of 64 tokens, instead.")
 @prints_table
 @asks_scenario
-def max_batch(question: Question, time_limit: str, output: Output) -> None:
-    """Find the largest batch that fits, and what stops one more.
+def max_batch(question: Question, time_limit: str, output: Output, *, longest: bool) -> None:
+    """Find the largest batch that fits, or the longest sequence, and what stops one more.
 
-    Under each policy; the batch size of SCENARIO, or of --model, is only where the search begins. Both batch and images
-    per second are those of one GPU.
+    Under each policy; the batch size of SCENARIO, or of --model, is only where the search begins, and with --longest
+    its tokens are. Both batch and images per second are those of one GPU.
     """
     from vdnnsim.analysis.columns import cells
     from vdnnsim.analysis.kernel_origins import joined_origins
@@ -65,15 +66,20 @@ def max_batch(question: Question, time_limit: str, output: Output) -> None:
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
     from vdnnsim.study.largest_batch import largest_batches
+    from vdnnsim.study.longest_sequence import longest_sequences
 
     limit, asked = parse_time_limit(time_limit), question.scenario
     if any(hasattr(each, "time_limit") for each in asked.policies):
         asked = limited(asked, str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
     sample = sample_of(asked.workload.graph)
+    what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
+    columns = (*LARGEST, "tokens") if longest else LARGEST
     rows, shown = [], []
     with SearchLine() as line:
-        line.tell("largest batch of each policy")
-        found = largest_batches(asked, limit.begin())
+        line.tell(f"{what} of each policy")
+        found, made = (
+            longest_sequences(asked, limit.begin()) if longest else (largest_batches(asked, limit.begin()), "")
+        )
     for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         if each.untried is not None:
@@ -81,31 +87,32 @@ def max_batch(question: Question, time_limit: str, output: Output) -> None:
         rate_cell = "" if each.images_per_s is None else each.images_per_s
         part_size = "" if each.part_size is None else each.part_size
         stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
-        rows.append(cells(LARGEST, dict(zip(LARGEST, (*stated, part_size), strict=True)), None))
+        rows.append(cells(columns, dict(zip(columns, (*stated, part_size, each.size), strict=False)), None))
         shown.append((each.policy, _batch(each), rate, refusal or _nothing(each, time_limit, sample.names)))
-    header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
+    header = ("policy", what, per_second(sample), f"what stops {more}")
     table = plain_table(header, shown, output.has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
     notes = *remarks(asked.workload), *glossary((each.policy for each in found), of_speed=False)
-    answer = titled_table(caption(asked, f"largest batch of {sample.names}"), table, notes, findings)
-    output.show(ResultTable(LARGEST, rows, answer))
+    size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
+    answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
+    output.show(ResultTable(columns, rows, answer))
 
 
 def _batch(found: "LargestBatch") -> str:
     if found.no_plan:
         return "no plan"
     if found.untried is not None and found.part_size is None:
-        return f"{found.batch_size} or more" if found.batch_size else "not known"
+        return f"{found.size} or more" if found.size else "not known"
     if found.part_size is not None:
         return "any"
-    return str(found.batch_size) if found.batch_size else "does not fit"
+    return str(found.size) if found.size else "does not fit"
 
 
 def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
     from vdnnsim.scenario.read import LARGEST_BATCH
 
     if found.untried is not None:
-        largest = found.batch_size if found.part_size is None else found.part_size
+        largest = found.size if found.part_size is None else found.part_size
         ended = f"the search ended after its part of {time_limit}"
         if found.late_s > _PUNCTUAL_S:
             ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"

@@ -1,30 +1,22 @@
-"""A captured model at any batch size: captured, or interpolated linearly from captures at other batch sizes.
+"""A captured model at any batch size, captured or interpolated (`captured_sizes`), and on sequences of other lengths.
 
-Two captures are interpolated if they differ in sizes alone: the same operations, storages and tensors in the same
-order, no size that shrinks as the batch grows, none that would be negative at a batch of 0 (as one that grows with the
-square of the batch), and integers at the requested batch. A third capture, where there is one, must equal the
-interpolation. Otherwise every batch size is captured, if there is a function that captures.
+A third capture, where there is one, must equal the interpolation of two. Otherwise every batch size is captured, if
+there is a function that captures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, TypeAlias
-
-import msgspec
+from typing import TypeAlias
 
 from vdnnsim.dnn.captured_check import check_captured_step
+from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.errors import ScenarioError
-from vdnnsim.files.messages import describe, listed
+from vdnnsim.files.messages import listed
 
-_SIZES: Final = frozenset(
-    {"batch_size", "nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "work"}
-)
-"""Keys whose numbers, and those within them, may grow with the batch."""
-_IGNORED: Final = frozenset({"notes"})
 Capture: TypeAlias = Callable[[int], CapturedStep]
+CaptureLengths: TypeAlias = "Callable[[Sequence[int]], Sequence[CapturedModel]]"
 
 _LEAST = 2
 """PyTorch special-cases a batch of one: strides of that dimension are ignored, and it is expanded."""
@@ -32,77 +24,9 @@ _FEWEST = 2
 """Captures of a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Why a step cannot be interpolated: the first place that differs, and how."""
-
-    place: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Place and reason on one line."""
-        return f"{self.place}: {self.reason}"
-
-
-class _DiffersError(Exception):
-    """Carries the place and reason of a `Difference`."""
-
-
 def at_batch(first: CapturedStep, second: CapturedStep, batch_size: int) -> CapturedStep | Difference:
     """Return the step at a batch size by two at other sizes, with the notes of the first, or why there is none."""
-    batches = first.batch_size, second.batch_size
-    if batches[0] == batches[1]:
-        return Difference("batch_size", f"found {batches[0]} in both, expected two batch sizes")
-    try:
-        step = _Interpolation(*batches, batch_size).between(first, second, "", may_grow=False)
-    except _DiffersError as differs:
-        place, reason = differs.args
-        return Difference(place.lstrip("."), reason)
-    assert isinstance(step, CapturedStep), "a step becomes one"
-    return step
-
-
-@dataclass(frozen=True, slots=True)
-class _Interpolation:
-    low: int
-    high: int
-    wanted: int
-
-    def between(self, a: object, b: object, place: str, *, may_grow: bool) -> object:
-        """Return what lies on the line through `a` and `b`."""
-        if type(a) is type(b) and a == b:
-            return a
-        if isinstance(a, msgspec.Struct) and type(a) is type(b):
-            changed = {}
-            for key in a.__struct_fields__:
-                old, new = getattr(a, key), getattr(b, key)
-                if key not in _IGNORED and old != new:
-                    grows = may_grow or key in _SIZES
-                    changed[key] = self.between(old, new, f"{place}.{key}", may_grow=grows)
-            return msgspec.structs.replace(a, **changed)
-        if isinstance(a, tuple) and isinstance(b, tuple):
-            if len(a) != len(b):
-                raise _DiffersError(place, f"{len(a)} at a batch of {self.low}, {len(b)} at {self.high}")
-            pairs = enumerate(zip(a, b, strict=True))
-            return tuple(self.between(x, y, f"{place}[{at}]", may_grow=may_grow) for at, (x, y) in pairs)
-        if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-            return {key: self.between(a[key], b[key], f"{place}.{key.value}", may_grow=may_grow) for key in a}
-        if may_grow and type(a) is int and type(b) is int:
-            return self._size(a, b, place)
-        raise self._differ(a, b, place)
-
-    def _size(self, a: int, b: int, place: str) -> int:
-        """Return a + (b - a) (wanted - low) / (high - low)."""
-        run = self.high - self.low
-        value, rest = divmod(a * run + (b - a) * (self.wanted - self.low), run)
-        constant = (a * run - (b - a) * self.low) / run
-        if rest or constant < 0 or (b - a) * run < 0 or value < 0:
-            raise self._differ(a, b, place, ", which is no line through the batch")
-        return value
-
-    def _differ(self, a: object, b: object, place: str, why: str = "") -> _DiffersError:
-        x, y = (describe(each.value if isinstance(each, Enum) else each) for each in (a, b))
-        return _DiffersError(place, f"{x} at a batch of {self.low}, {y} at {self.high}{why}")
+    return interpolated((first, second), Quantity.BATCH, batch_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +57,25 @@ class CapturedModel:
         *steps: CapturedStep,
         sources: tuple[tuple[str, str], ...] = (),
         capture: Capture | None = None,
+        lengths: "Sequence[CapturedModel]" = (),
+        capture_lengths: "CaptureLengths | None" = None,
         rounds: int = 1,
     ) -> None:
-        """Take captures of one model at different batch sizes, and a function that captures it at others."""
+        """Take captures of one model at different batch sizes.
+
+        Args:
+            steps: of sequences of one length.
+            sources: as the attribute.
+            capture: captures the model at another batch size.
+            lengths: the model on sequences of other lengths.
+            capture_lengths: captures it on sequences of other lengths.
+            rounds: as the attribute.
+        """
         self.base = steps[0]
         self.sources = sources
         self.rounds = rounds
-        self._capture = capture
+        self._capture, self._capture_lengths = capture, capture_lengths
+        self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
         self._line: Line | Difference | None = None
@@ -159,6 +95,42 @@ class CapturedModel:
         if key not in self._workloads:
             self._workloads[key] = CapturedWorkload.of(self._step(batch_size), key[1])
         return self._workloads[key]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sequence; 1 for an image."""
+        return self.base.sample_elements
+
+    @property
+    def can_be_of_any_length(self) -> bool:
+        """Whether it reads sequences, and can be captured on others."""
+        return self._capture_lengths is not None and self.base.sample == "sequence"
+
+    def at_tokens(self, tokens: int) -> "CapturedModel":
+        """Return the model on sequences of another length.
+
+        Raises:
+            ScenarioError: it was not captured, and cannot be.
+            CaptureError: capturing it failed.
+        """
+        (found,) = self.at_lengths((tokens,))
+        return found
+
+    def at_lengths(self, lengths: Sequence[int]) -> "tuple[CapturedModel, ...]":
+        """Return the model on sequences of other lengths, captured together; it raises what `at_tokens` does."""
+        known = {self.tokens: self, **self._lengths}
+        missing = [each for each in lengths if each not in known]
+        if missing and not self.can_be_of_any_length:
+            found = listed([str(each) for each in sorted(known)])
+            reason = f"was captured on sequences of {found} tokens, found {missing[0]}, expected a capture at that"
+            if self.base.sample != "sequence":
+                reason = "reads images, expected a model of sequences"
+            raise ScenarioError(f"{self.base.model}: {reason}")
+        if missing:
+            assert self._capture_lengths is not None, "it can"
+            self._lengths |= {each.tokens: each for each in self._capture_lengths(missing)}
+            known |= self._lengths
+        return tuple(known[each] for each in lengths)
 
     @property
     def batches(self) -> str:
@@ -239,20 +211,7 @@ def _line_of(steps: list[CapturedStep]) -> Line | Difference:
         return ahead
     for other in others:
         extended = at_batch(first, second, other.batch_size)
-        different = extended if isinstance(extended, Difference) else _difference(extended, other)
+        different = extended if isinstance(extended, Difference) else difference(extended, other)
         if different is not None:
             return different
     return Line(first, second, others[-1].batch_size if others else None)
-
-
-def _difference(extended: CapturedStep, captured: CapturedStep) -> Difference | None:
-    """Return where an interpolated step differs from a capture, notes aside."""
-    for key in CapturedStep.__struct_fields__:
-        ours, theirs = getattr(extended, key), getattr(captured, key)
-        if key == "notes" or ours == theirs:
-            continue
-        place = key
-        if isinstance(ours, tuple) and len(ours) == len(theirs):
-            place = f"{key}[{next(at for at, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])}]"
-        return Difference(place, f"is another at a batch of {captured.batch_size} than the other two say")
-    return None

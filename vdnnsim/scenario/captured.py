@@ -1,6 +1,7 @@
 """Captured steps as the workload of a scenario: `workload: {step: my_model.step.json}`.
 
-Captures at two batch sizes allow any batch: `{step: [small.step.json, large.step.json], batch_size: 48}`. The other
+Captures at two batch sizes allow any batch: `{step: [small.step.json, large.step.json], batch_size: 48}`. Captures on
+sequences of several lengths allow to choose one: `{step: [short.step.json, long.step.json], tokens: 4096}`. The other
 keys of a workload are in the files.
 """
 
@@ -12,6 +13,7 @@ from typing import Final
 
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.dnn.captured_check import LARGEST_SIZE
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -31,8 +33,9 @@ SUFFIX: Final = ".step.json"
 """Of the files of captured steps."""
 MEMORY_MODEL: Final = MemoryModel.PYTORCH
 """The default of captured models: PyTorch's allocator."""
+TOKENS: Final = "tokens"
 _BATCH_SIZE: Final = "batch_size"
-_SAME: Final = ("model", "mode", "precision", "optimizer", "sample", "sample_elements", "device")
+_SAME: Final = ("model", "mode", "precision", "optimizer", "sample", "device")
 """Fields in which captures of one model agree."""
 _MOST_STEPS: Final = 8
 
@@ -54,9 +57,9 @@ def read_captured(
             does not follow from them.
     """
     for name, member in entry.named_members("keys").items():
-        if name in of_network and name != _BATCH_SIZE:
+        if name in of_network and name not in {_BATCH_SIZE, TOKENS}:
             raise member.wrong(f"is given beside '{STEP}', whose file states it; expected one of the two")
-    keys = entry.members((STEP,), (_BATCH_SIZE,))
+    keys = entry.members((STEP,), (_BATCH_SIZE, TOKENS))
     is_list = isinstance(keys[STEP].value, list)
     entries = keys[STEP].items("captured steps") if is_list else (keys[STEP],)
     if len(entries) > _MOST_STEPS:
@@ -69,13 +72,21 @@ def read_captured(
     read = [_read(each, folder) for each in entries]
     steps = [step for step, _ in read]
     _check_same(entries, steps)
+    by_tokens: dict[int, list[CapturedStep]] = {}
+    for step in steps:
+        by_tokens.setdefault(step.sample_elements, []).append(as_executed(step, execution))
     sources = tuple(source for _, source in read)
-    model = CapturedModel(*(as_executed(step, execution) for step in steps), sources=sources)
-    batch = keys.get(_BATCH_SIZE)
+    first, *others = (CapturedModel(*each, sources=sources) for each in by_tokens.values())
+    batch, tokens = keys.get(_BATCH_SIZE), keys.get(TOKENS)
+    place = keys[STEP]
     try:
-        return model, model.workload(steps[0].batch_size if batch is None else batch.integer(1, largest_batch))
+        model = CapturedModel(*by_tokens[first.tokens], sources=sources, lengths=others)
+        if tokens is not None:
+            place = tokens
+            model = model.at_tokens(tokens.integer(1, LARGEST_SIZE))
+        place = batch or place
+        return model, model.workload(model.base.batch_size if batch is None else batch.integer(1, largest_batch))
     except ScenarioError as failure:
-        place = keys[STEP] if batch is None else batch
         raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
 
 
@@ -106,13 +117,13 @@ def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
 
 
 def _check_same(entries: Sequence[Entry], steps: Sequence[CapturedStep]) -> None:
-    batches = [step.batch_size for step in steps]
+    sizes = [(step.batch_size, step.sample_elements) for step in steps]
     for at, (entry, step) in enumerate(zip(entries, steps, strict=True)):
         for name in _SAME:
             found, wanted = (_word(getattr(each, name)) for each in (step, steps[0]))
             if found != wanted:
                 raise entry.wrong(f"its {name} is {found}, that of the first {wanted}; expected steps of one model")
-        if step.batch_size in batches[:at]:
+        if sizes[at] in sizes[:at]:
             raise entry.wrong(f"was captured at a batch of {step.batch_size} as another, expected one of each size")
 
 

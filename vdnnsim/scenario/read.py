@@ -5,10 +5,10 @@
     hardware: titan_x_maxwell
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
-Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal), `pinned_memory` (arena),
-`execution` (eager), `gpus` (1) and, where several GPUs train, `gradients` (cpu). The workload may be a captured model
-(`vdnnsim.scenario.captured`), whose default `memory_model` is PyTorch's. Everything is checked here: what
-`read_scenario` returns can be simulated.
+Optional are `workload.optimizer` (none), `workload.mode` (training), `workload.tokens` of a sequence (the network's),
+`memory_model` (ideal), `pinned_memory` (arena), `execution` (eager), `gpus` (1) and, where several GPUs train,
+`gradients` (cpu). The workload may be a captured model (`vdnnsim.scenario.captured`), whose default `memory_model` is
+PyTorch's. Everything is checked here: what `read_scenario` returns can be simulated.
 """
 
 from collections.abc import Mapping
@@ -33,15 +33,16 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
-from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, is_captured, read_captured
+from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, TOKENS, is_captured, read_captured
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import ElementType, Precision
 
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000
+MOST_TOKENS: Final = 2**20
 LONGEST_POLICY: Final = 300
 _REQUIRED = ("network", "batch_size")
-_OPTIONAL = ("precision", "element_type", "optimizer", "mode")
+_OPTIONAL = ("precision", "element_type", "optimizer", "mode", TOKENS)
 _CHOICES = ("memory_model", "pinned_memory", "execution", "gpus", "gradients")
 MOST_GPUS: Final = 1000
 
@@ -121,7 +122,7 @@ def _workload(entry: Entry, folder: Path, execution: Execution) -> tuple[Capture
         mode = keys["mode"].choice(Mode, "a mode")
     if mode is Mode.INFERENCE and optimizer is not Optimizer.NONE:
         raise keys["optimizer"].expected("'none', for inference updates no weights")
-    graph, batch_size = _network(keys["network"]), keys["batch_size"].integer(1, LARGEST_BATCH)
+    graph, batch_size = _network(keys["network"], keys.get(TOKENS)), keys["batch_size"].integer(1, LARGEST_BATCH)
     return None, Workload.in_precision(graph, batch_size, _precision(keys), optimizer, mode)
 
 
@@ -134,13 +135,15 @@ def _precision(keys: Mapping[str, Entry]) -> Precision:
     return keys["precision"].choice(Precision, "a precision") if "precision" in keys else Precision.FLOAT32
 
 
-def _network(entry: Entry) -> LayerGraph:
+def _network(entry: Entry, tokens: Entry | None) -> LayerGraph:
     if not isinstance(entry.value, str):
         raise entry.expected(f"a network: {', '.join(NETWORK_NAMES)}")
     try:
-        return build_network(entry.value)
+        return build_network(entry.value, None if tokens is None else tokens.integer(1, MOST_TOKENS))
+    except ScenarioError:
+        raise
     except InputError as failure:
-        raise entry.wrong(str(failure)) from None
+        raise (tokens or entry).wrong(str(failure)) from None
 
 
 def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:

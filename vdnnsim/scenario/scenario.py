@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 from vdnnsim.analysis.results import Setup
-from vdnnsim.dnn.workload import Workload
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload, under_autocast
 from vdnnsim.policies.interface import Policy
 
 
@@ -22,3 +23,17 @@ class Scenario(Setup):
         if self.captured is None:
             return replace(self.workload, batch_size=batch_size)
         return self.captured.workload(batch_size)
+
+    def at_tokens(self, tokens: int) -> "Scenario":
+        """Return the scenario on sequences of another length.
+
+        Raises:
+            InputError: the workload has no sequences, or none of this length.
+        """
+        workload = self.workload
+        if self.captured is not None:
+            captured = self.captured.at_tokens(tokens)
+            return replace(self, captured=captured, workload=captured.workload(workload.part_size))
+        graph = build_network(workload.graph.name, tokens)
+        half = workload.graph.autocast
+        return replace(self, workload=replace(workload, graph=under_autocast(graph, half) if half else graph))

@@ -35,8 +35,8 @@ from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.captured import captured_model
-from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
-from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, shown, stated_by_capture
+from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS, MOST_TOKENS
+from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, TOKENS_KEY, Value, shown, stated_by_capture
 from vdnnsim.study.points.server_figures import BANDWIDTH, COMPUTE_SPEED
 from vdnnsim.study.study import Axis
 from vdnnsim.units import ElementType, Precision
@@ -85,6 +85,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
         Key("workload.network", "network", _named(lambda name: build_network(name).name)),
         Key(STEP_KEY, "step", _named(step)),
         Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
+        Key(TOKENS_KEY, "tokens", _integer(MOST_TOKENS), is_number=True, is_whole=True),
         Key(_PRECISION, "precision", _choice(Precision, "a precision")),
         Key(_ELEMENT_TYPE, "element_type", _choice(ElementType, "an element type")),
         Key("workload.optimizer", "optimizer", _choice(Optimizer, "an optimizer")),

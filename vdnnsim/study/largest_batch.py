@@ -23,6 +23,7 @@ from typing import Final
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.analysis.results import Declined
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, Placement
@@ -43,6 +44,7 @@ class LargestBatch:
         images_per_s: of one GPU until the last is done, of a part where there are parts; None where no batch fits.
         refusal: of one image more; None where the largest batch of a scenario fits.
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
+        tokens: of the longest sequence with this batch, where that was searched for; 0 where none fits.
         no_plan: why the policy has no plan at any batch; empty where it has.
         untried: at the deadline, the least batch that is known not to fit; none between was tried.
         late_s: delay of a policy that ignores its deadline.
@@ -55,8 +57,14 @@ class LargestBatch:
     part_size: int | None = None
     kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
     no_plan: str = ""
+    tokens: int | None = None
     untried: int | None = None
     late_s: float = field(default=0.0, compare=False)
+
+    @property
+    def size(self) -> int:
+        """The tokens, where these were searched for, else the batch."""
+        return self.batch_size if self.tokens is None else self.tokens
 
     @property
     def stopped_by(self) -> tuple[str, str]:
@@ -90,7 +98,17 @@ def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[Lar
     Raises:
         PolicyError: no policy has a plan.
     """
-    simulators = _Simulators(scenario, ServerCosts(scenario.server))
+    batches = Sizes(scenario.workload_of, scenario.workload.batch_size, LARGEST_BATCH)
+    return largest_sizes(Simulators(scenario, ServerCosts(scenario.server), batches), deadline)
+
+
+def largest_sizes(simulators: "Simulators", deadline: Deadline) -> tuple[LargestBatch, ...]:
+    """Return the largest size under every policy, as a batch.
+
+    Raises:
+        PolicyError: no policy has a plan.
+    """
+    scenario = simulators.scenario
     found, refusals = list[LargestBatch](), list[PolicyError]()
     for left, policy in zip(range(len(scenario.policies), 0, -1), scenario.policies, strict=True):
         try:
@@ -138,17 +156,32 @@ def _where_full(known: dict[int, Need], last: int) -> int | None:
     return int(min(last + (1 - known[last].share) / slope, 2 * LARGEST_BATCH)) if slope > 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What is searched for, batches or steps of a sequence: their workloads, the first and the largest one."""
+
+    workload: Callable[[int], Workload]
+    start: int
+    largest: int
+    by_batch: bool = True
+
+    def multiple(self, policy: Policy) -> int:
+        """Return the number of which sizes are multiples under a policy."""
+        return policy.batch_multiple if self.by_batch else 1
+
+
 @dataclass(slots=True)
-class _Simulators:
-    """A simulator for each batch, with one cost model for all."""
+class Simulators:
+    """A simulator for each size, with one cost model for all."""
 
     scenario: Scenario
     costs: ServerCosts
+    sizes: Sizes
     made: dict[int, Simulator] = field(default_factory=dict)
 
     def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
-            at_batch = replace(self.scenario, workload=self.scenario.workload_of(batch))
+            at_batch = replace(self.scenario, workload=self.sizes.workload(batch))
             self.made[batch] = simulator_of(at_batch, self.costs)
         return self.made[batch]
 
@@ -174,9 +207,9 @@ class _PlacedTrials:
         return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
 
 
-def _largest_batch(simulators: _Simulators, policy: Policy, deadline: Deadline) -> LargestBatch:
+def _largest_batch(simulators: Simulators, policy: Policy, deadline: Deadline) -> LargestBatch:
     part_policy = policy.of_a_part
-    if part_policy is not None:
+    if part_policy is not None and simulators.sizes.by_batch:
         if simulators.scenario.captured is not None:
             raise PolicyError(
                 f"{policy.label}: cuts a batch into parts, and {simulators.scenario.workload.graph.name} was captured "
@@ -188,7 +221,7 @@ def _largest_batch(simulators: _Simulators, policy: Policy, deadline: Deadline) 
         return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
     for placed in (True, False):
         batch, more = _edge(simulators, policy, deadline.part(_SEARCHED), placed=placed)
-        untried = more if more > batch + policy.batch_multiple else None
+        untried = more if more > batch + simulators.sizes.multiple(policy) else None
         found = None if deadline.is_over else _hold_against_trials(simulators, policy, batch, untried, deadline)
         if found is not None:
             return found
@@ -199,10 +232,10 @@ def _largest_batch(simulators: _Simulators, policy: Policy, deadline: Deadline) 
     return LargestBatch(policy.label, batch, None, None, untried=more, late_s=deadline.late_s)
 
 
-def _edge(simulators: _Simulators, policy: Policy, deadline: Deadline, *, placed: bool) -> tuple[int, int]:
+def _edge(simulators: Simulators, policy: Policy, deadline: Deadline, *, placed: bool) -> tuple[int, int]:
     """Search among the batches that a policy can have."""
-    multiple = policy.batch_multiple
-    guess = max(1, simulators.scenario.workload.batch_size // multiple)
+    multiple, sizes = simulators.sizes.multiple(policy), simulators.sizes
+    guess = max(1, sizes.start // multiple)
 
     def need(count: int) -> Need | None:
         batch = count * multiple
@@ -210,12 +243,12 @@ def _edge(simulators: _Simulators, policy: Policy, deadline: Deadline, *, placed
         # A policy whose search ended early may have missed a plan that fits.
         return needed if needed.fits or not deadline.is_over else None
 
-    batch, more = find_edge(need, guess, LARGEST_BATCH // multiple, deadline)
+    batch, more = find_edge(need, guess, sizes.largest // multiple, deadline)
     return multiple * batch, multiple * more
 
 
 def _hold_against_trials(
-    simulators: _Simulators, policy: Policy, batch: int, untried: int | None, deadline: Deadline
+    simulators: Simulators, policy: Policy, batch: int, untried: int | None, deadline: Deadline
 ) -> LargestBatch | None:
     """Return the answer by real trials; None where the batch does not fit or the next one does."""
     images_per_s = refusal = None
@@ -228,8 +261,8 @@ def _hold_against_trials(
             return None
         images_per_s = batch / max(trial.cost_s for trial in trials)
         kernels = kernel_origins(plans, simulator.cost_model)
-    more = batch + policy.batch_multiple
-    if untried is None and more <= LARGEST_BATCH:
+    more = batch + simulators.sizes.multiple(policy)
+    if untried is None and more <= simulators.sizes.largest:
         refusal = next(iter(replace(simulators[more], deadline=deadline).planned(policy).refusals), None)
         if deadline.is_over:
             refusal, untried = None, more

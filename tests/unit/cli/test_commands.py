@@ -269,7 +269,7 @@ def test_the_surface_is_frozen() -> None:
         "list networks": table,
         "list policies": {*table, "--policy-module"},
         "machines": {*scenario, *table, "--out", "--policy", "--price", "--time-limit"},
-        "max-batch": {*scenario, *table, "--policy", "--time-limit"},
+        "max-batch": {*scenario, *table, "--longest", "--policy", "--time-limit"},
         "new hardware": set(),
         "pretend": {*table, "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"},
         # Its options are those of what it reads: `test_read.py`.

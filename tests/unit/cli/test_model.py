@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from calibration.capture import isolation
 from calibration.capture.request import Request
-from tests.captured_steps import chain
-from tests.command_line import ROOT
+from tests.captured_steps import chain, sequences
+from tests.command_line import ROOT, csv_rows
 from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
@@ -115,6 +115,25 @@ def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) 
     done = vdnnsim("whatif", *MODEL, "rtx_4090", "--set", "workload.batch_size=20")
     assert [each.batch_size for each in asked] == [4, 2]
     assert "before and after workload.batch_size=20" in " ".join(done.stdout.split())
+
+
+def test_tokens_are_captured_anew(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `whatif` those that it sets, by `max-batch` shorter ones, together, and those that it finds."""
+
+    def captured(missing: Sequence[Request], **_: object) -> list[tuple[CapturedStep, None]]:
+        asked.extend(missing)
+        return [(sequences(each.tokens or 0), None) for each in missing]
+
+    monkeypatch.setattr(isolation, "captured_together", captured)
+    words = (*MODEL, "small", "--tokens", "16", "--policy", "pytorch")
+    done = vdnnsim("whatif", *words, "--set", "workload.tokens=24")
+    assert {each.tokens for each in asked} == {16, 24}
+    assert "at a batch of 4 of 24 tokens in float32" in done.stderr
+    asked.clear()
+    done = vdnnsim("max-batch", *words, "--longest", "--csv", "found.csv")
+    (row,) = csv_rows(Path("found.csv"))
+    longest = int(row["tokens"])
+    assert [each.tokens for each in asked if each.tokens != 16] == [3, 7, 11, longest, longest + 1]
 
 
 def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured_steps import chain
-from vdnnsim.dnn.captured_model import CapturedModel, Difference, at_batch
+from vdnnsim.dnn.captured_model import CapturedModel, at_batch
+from vdnnsim.dnn.captured_sizes import Difference
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import ScenarioError
 
@@ -148,5 +149,5 @@ def test_the_first_difference_that_is_no_size_is_named() -> None:
         "operations[2].name: 'aten.relu_.default' at a batch of 2, 'aten.gelu.default' at 4",
         "operations: 18 at a batch of 2, 17 at 4",
         "parameters: 3 at a batch of 2, 4 at 4",
-        "batch_size: found 2 in both, expected two batch sizes",
+        "batch_size: found 2 twice, expected others",
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, residual
+from tests.captured_steps import chain, residual, sequences
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.errors import InputError, ScenarioError
@@ -50,6 +50,16 @@ def refusal(folder: Path, workload: str) -> str:
         scenario(folder, workload)
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix("x.yaml: ")
+
+
+def test_one_of_several_lengths_is_chosen(folder: Path) -> None:
+    """By default that of the first file."""
+    for tokens in (8, 16):
+        write_captured_step(sequences(tokens), folder / f"t{tokens}.step.json")
+    steps = "step: [t8.step.json, t16.step.json]"
+    found = [scenario(folder, each).captured for each in (f"{{{steps}}}", f"{{{steps}, tokens: 16}}")]
+    assert [each and each.tokens for each in found] == [8, 16]
+    assert refusal(folder, f"{{{steps}, tokens: 9}}").startswith("workload.tokens: chain: was captured on sequences of")
 
 
 def test_captured_steps_state_batch_precision_and_sources(folder: Path) -> None:

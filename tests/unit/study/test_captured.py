@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.captured_steps import chain, residual
+from tests.captured_steps import chain, residual, sequences
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.errors import InputError, StudyError
 from vdnnsim.files.atomic import replace_file
@@ -48,6 +48,16 @@ def rows(folder: Path, workload: str, axes: str, workers: int = 1) -> list[dict[
         replace_file(folder / "results.csv", results_csv(study, store))
     with (folder / "results.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_the_tokens_of_several_captures_are_an_axis(folder: Path) -> None:
+    for tokens in (8, 4096):
+        write_captured_step(sequences(tokens), folder / f"t{tokens}.step.json")
+    table = rows(folder, "{step: [t8.step.json, t4096.step.json]}", "workload.tokens: [8, 4096, 9]")
+    assert [each["tokens"] for each in table] == ["8", "4096", "9"]
+    used = [int(each["max_memory_bytes"]) for each in table[:2]]
+    assert used[1] - used[0] > 7 * 4096**2
+    assert "was captured on sequences of 8 and 4096 tokens, found 9" in table[2]["error"]
 
 
 def test_the_batch_of_two_captures_is_an_axis(folder: Path) -> None:

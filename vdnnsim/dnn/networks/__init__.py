@@ -63,6 +63,9 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "tiny_residual": tiny_residual,
 }
 
+SEQUENCES: Mapping[str, Callable[[int], LayerGraph]] = {"gpt2_small": gpt2_small, "llama_1b": llama_1b}
+"""Networks on sequences of any number of tokens."""
+
 CALLED_OTHERWISE: Mapping[str, str] = {"vgg16": "16 CONV layers, as in the vDNN paper: VGG-19 elsewhere"}
 """Remarks on names that commonly mean another network."""
 
@@ -70,13 +73,18 @@ NETWORK_NAMES: Sequence[str] = (*NETWORKS, *(family.name for family in FAMILIES)
 """As messages list them: a family once."""
 
 
-def build_network(name: str) -> LayerGraph:
-    """Build the network called `name`.
+def build_network(name: str, tokens: int | None = None) -> LayerGraph:
+    """Build the network called `name`, on sequences of so many tokens, by default of its own length.
 
     Raises:
-        InputError: no network has this name; the message has the nearest one.
+        InputError: no network has this name, the message has the nearest one; or it has no tokens, or not so many.
     """
     name = spelled_as(name, NETWORKS) or name
+    if tokens is not None:
+        if name not in SEQUENCES:
+            known = ", ".join(SEQUENCES)
+            raise InputError(f"{quote(name)} has no tokens, expected one of {known}, or a captured model of sequences")
+        return SEQUENCES[name](tokens)
     if name in NETWORKS:
         return NETWORKS[name]()
     for family in FAMILIES:

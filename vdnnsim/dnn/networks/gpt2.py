@@ -1,4 +1,4 @@
-"""GPT-2 in its smallest size, on sequences of 1024 tokens.
+"""GPT-2 in its smallest size, on sequences of up to 1024 tokens.
 
 Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019, and github.com/openai/gpt-2,
 src/model.py: normalization before attention and before the two products, the head multiplies with the table of tokens.
@@ -9,13 +9,20 @@ PyTorch's mask; that of the attention's weights is part of the fused layer, whic
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.errors import InputError
 
 _TOKENS, _VOCABULARY, _FEATURES, _BLOCKS, _HEADS = 1024, 50257, 768, 12, 12
 
 
-def gpt2_small() -> LayerGraph:
-    """Build GPT-2: 12 blocks, 49 products with the head, 124,439,808 parameters."""
-    net = GraphBuilder("gpt2_small", MapShape(1, steps=_TOKENS))
+def gpt2_small(tokens: int = _TOKENS) -> LayerGraph:
+    """Build GPT-2: 12 blocks, 49 products with the head, 124,439,808 parameters.
+
+    Raises:
+        InputError: there are more tokens than positions.
+    """
+    if tokens > _TOKENS:
+        raise InputError(f"gpt2_small: found {tokens} tokens, expected {_TOKENS} at most, for which it has positions")
+    net = GraphBuilder("gpt2_small", MapShape(1, steps=tokens))
     embedding = net.append("embedding", Embedding(_VOCABULARY, _FEATURES, positions=_TOKENS), (0,))
     y = _dropout(net, "drop", embedding.output)
     for block in range(_BLOCKS):

@@ -1,4 +1,4 @@
-"""A Llama transformer in the size of TinyLlama 1.1B, on sequences of 2048 tokens.
+"""A Llama transformer in the size of TinyLlama 1.1B, on sequences of 2048 tokens or another length.
 
 Source: Zhang et al., TinyLlama, arXiv:2401.02385, 2024, after Touvron et al., LLaMA, arXiv:2302.13971, 2023: RMSNorm,
 no biases, no dropout, 32 heads that share 4 of keys and values, products gated by SiLU, a head of its own. Attention is
@@ -14,9 +14,9 @@ _TOKENS, _VOCABULARY, _FEATURES, _HIDDEN, _BLOCKS = 2048, 32000, 2048, 5632, 22
 _HEADS, _KEY_VALUE_HEADS = 32, 4
 
 
-def llama_1b() -> LayerGraph:
+def llama_1b(tokens: int = _TOKENS) -> LayerGraph:
     """Build the transformer: 22 blocks, 111 products with the head, 1,100,048,384 parameters."""
-    net = GraphBuilder("llama_1b", MapShape(1, steps=_TOKENS))
+    net = GraphBuilder("llama_1b", MapShape(1, steps=tokens))
     y = net.layer("embedding", Embedding(_VOCABULARY, _FEATURES), 0)
     for block in range(_BLOCKS):
         y = _block(net, f"layers{block}", y)

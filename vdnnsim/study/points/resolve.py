@@ -14,6 +14,7 @@ from vdnnsim.cost.model import checked_profile
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload, under_autocast
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile
@@ -37,12 +38,13 @@ Made = TypeVar("Made")
 
 POLICY: Final = "policy"
 _BATCH_SIZE: Final = "workload.batch_size"
+TOKENS_KEY: Final = "workload.tokens"
 STEP_KEY: Final = "workload.step"
 OF_CAPTURE: Final = frozenset(
     f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
 )
 """Keys that the file of a captured step states."""
-_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, STEP_KEY)
+_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, TOKENS_KEY, STEP_KEY)
 _OF_CHOICES: Final = ("gpus", "gradients", "memory_model", "pinned_memory")
 _FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
 _OF_MACHINE: Final = (*_FIGURES, "hardware")
@@ -187,9 +189,11 @@ class Resolver:
         precision = Precision(point.get("workload.precision", point.get("workload.element_type", base.precision)))
         optimizer = Optimizer(point.get("workload.optimizer", base.optimizer))
         mode = Mode(point.get("workload.mode", base.mode))
-        graph = self._graph(network, precision.autocast)
+        tokens = cast("int | None", point.get(TOKENS_KEY))
+        graph = self._graph(network, tokens, precision.autocast)
         workload = Workload(graph, batch_size, precision.element_type, optimizer, mode)
-        return workload, _digest(network, batch_size, precision.value, optimizer.value, mode.value)
+        tokens = sample_of(graph).tokens
+        return workload, _digest(network, tokens, batch_size, precision.value, optimizer.value, mode.value)
 
     def _captured(self, point: Point) -> CapturedModel | None:
         """Return the captured model of a point or of the base; None for a network."""
@@ -199,20 +203,28 @@ class Resolver:
         return self._captures.get(step, lambda: captured_model(self._folder / step, self._base.execution))
 
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
-        """Return the workload of a captured model; only its batch may vary."""
+        """Return the workload of a captured model; only its batch and its tokens may vary."""
         for key in sorted(OF_CAPTURE & point.keys()):
             raise StudyError(f"{key}: {stated_by_capture(model)}")
         own = model.base if model is not self._base.captured else self._base.workload
         batch_size = cast("int", point.get(_BATCH_SIZE, own.batch_size))
-        return model.workload(batch_size), _digest(batch_size, *(sha256 for _, sha256 in model.sources))
+        if (tokens := cast("int | None", point.get(TOKENS_KEY))) is not None:
+            model = model.at_tokens(tokens)
+        digests = (sha256 for _, sha256 in model.sources)
+        return model.workload(batch_size), _digest(batch_size, model.tokens, *digests)
 
-    def _graph(self, network: str, half: ElementType | None) -> LayerGraph:
+    def _graph(self, network: str, tokens: int | None, half: ElementType | None) -> LayerGraph:
         base = self._base.workload.graph
-        if (network, half) == (base.name, base.autocast):
-            return base
+        if network == base.name:
+            own = sample_of(base).tokens
+            if (tokens or own, half) == (own, base.autocast):
+                return base
+            tokens = tokens or own or None
         if half is None:
-            return self._graphs.get(network, lambda: build_network(network))
-        return self._graphs.get((network, half), lambda: under_autocast(self._graph(network, None), half))
+            return self._graphs.get((network, tokens), lambda: build_network(network, tokens))
+        return self._graphs.get(
+            (network, tokens, half), lambda: under_autocast(self._graph(network, tokens, None), half)
+        )
 
     def _machine(self, point: Point) -> "_Machine":
         named = (each for each in point.items() if each[0].startswith(_FIGURES) and each[0] != COMPUTE_SPEED)
