@@ -132,7 +132,7 @@ class _Interpolation:
             lengths = tuple(len(each) for each in found)  # type: ignore[arg-type]  # tuples all
             if len(set(lengths)) > 1:
                 raise self._differ(lengths, place)
-            parts = enumerate(zip(*found, strict=True))  # type: ignore[call-overload]  # tuples all
+            parts = enumerate(zip(*found, strict=True))
             return tuple(self.between(part, f"{place}[{at}]", may_grow=may_grow) for at, part in parts)
         if isinstance(first, dict) and len({tuple(each) for each in found}) == 1:  # type: ignore[arg-type]  # dictionaries
             return {
