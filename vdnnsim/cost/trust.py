@@ -80,15 +80,19 @@ class Trust:
         return simulated_s / (1 + self.error), simulated_s / (1 - self.error)
 
     @property
-    def words(self) -> str:
-        """As a table has it: `fitted (87 % of the seconds), +-9 %`."""
-        part = f" ({100 * self.share:.0f} % of the seconds)" if self.share < _WHOLE else ""
+    def resting(self) -> str:
+        """On what kernel times rest, with the share of their seconds unless that is all: `87 % fitted`."""
+        return self.basis.value if self.share >= _WHOLE else f"{100 * self.share:.0f} % {self.basis.value}"
+
+    @property
+    def expected(self) -> str:
+        """The expected error, and whose it is unless this card's: `+-9 %, other cards`."""
         if self.basis is Basis.DATASHEET:
-            return f"datasheet peaks, {OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long"
+            return f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long"
         if self.error is None:
-            return f"{self.basis.value}{part}, error not known"
-        others = "" if self.rows and self.alike else ", of other steps" if self.rows else ", of other cards"
-        return f"{self.basis.value}{part}, ±{100 * self.error:.0f} %{others}"
+            return "not known"
+        others = "" if self.rows and self.alike else ", other steps" if self.rows else ", other cards"
+        return f"±{100 * self.error:.0f} %{others}"
 
 
 def basis_of(server: Server) -> Basis:

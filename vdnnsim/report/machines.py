@@ -8,7 +8,7 @@ from typing import Final
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.machines import Order, Ranking
 from vdnnsim.analysis.results import Setup
-from vdnnsim.cost.trust import Basis
+from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.messages import listed
@@ -42,7 +42,7 @@ MACHINES: Final[Mapping[str, str]] = {
 }
 """Columns of `machines.csv` and their meanings."""
 
-LEFT_OUT_FIRST: Final = ("allocated", "reserved")
+_MEMORY: Final = ("allocated", "reserved", "process", "of")
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {
     Order.WITHIN_ERROR: "~ differs from the row above by less than the errors expected of both",
@@ -81,15 +81,18 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
     """Return header and rows of the printed table."""
     costs, rates = bool(ranking.currency), rate_cells([each.samples_per_s for each in ranking.offers])
     unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
-    header = ("rank", "machine", "fits with", "allocated", "reserved", "process", "time", unit)
+    header = ("rank", "machine", "fits with", *_MEMORY, "time", unit)
     rows = []
     for rank, (offer, order, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):
-        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}"
-        memory = format_bytes(offer.asked_bytes), format_bytes(offer.reserved_bytes), held
+        memory = map(format_bytes, (offer.asked_bytes, offer.reserved_bytes, offer.held_bytes, offer.memory_bytes))
         cost = () if not costs else ("" if offer.cost is None else f"{offer.cost:.3g}",)
         time = format_seconds(offer.iteration_s)
-        rows.append((f"{order.value}{rank}", offer.name, offer.policy, *memory, time, rate, *cost, offer.trust.words))
-    return (*header, *((ranking.unit,) if costs else ()), "kernel times"), rows
+        rows.append((f"{order.value}{rank}", offer.name, offer.policy, *memory, time, rate, *cost, *_told(offer.trust)))
+    return (*header, *((ranking.unit,) if costs else ()), "kernel times", "expected error"), rows
+
+
+def _told(trust: Trust) -> tuple[str, str]:
+    return trust.resting, trust.expected
 
 
 def marks(ranking: Ranking) -> list[str]:
@@ -148,7 +151,7 @@ def question(scenario: Setup) -> str:
 def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTable:
     """Return a ranking as a table; `has_all` says where columns are that do not fit a terminal."""
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
-    table = plain_table(header, rows, has_all, LEFT_OUT_FIRST)
+    table = plain_table(header, rows, has_all, (*_MEMORY[:2], header[len(_MEMORY) + 4]))
     said = (f"{title(ranking, workload_text(scenario))}.", *findings(ranking))
     notes = [*remarks(scenario.workload), *glossary(ranking.policies, of_speed=False), *marks(ranking)]
     return ResultTable(tuple(MACHINES), machine_rows(ranking), titled_table(question(scenario), table, notes, said))

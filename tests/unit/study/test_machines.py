@@ -172,3 +172,17 @@ def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None
     ]
     assert within[0] >= 0.95 > within[1]
     assert certain_bytes(1050) == 1000
+
+
+@pytest.mark.parametrize(
+    ("trust", "resting", "expected"),
+    [
+        (Trust(Basis.FITTED, 0.874, 0.09, 12), "87 % fitted", "±9 %"),
+        (Trust(Basis.CARRIED_OVER, 1.0, 0.25), "carried over", "±25 %, other cards"),
+        (Trust(Basis.FITTED, 0.999, 0.09, 12, alike=False), "fitted", "±9 %, other steps"),
+        (Trust(Basis.DATASHEET), "datasheet", "1.1 to 3 times as long"),
+        (Trust(Basis.MEASURED), "measured", "not known"),
+    ],
+)
+def test_trust_in_a_machine_in_words(trust: Trust, resting: str, expected: str) -> None:
+    assert (trust.resting, trust.expected) == (resting, expected)
