@@ -131,6 +131,12 @@ def test_the_timeline(result: ScenarioResult, move: PolicyResult, keep: PolicyRe
     assert labels == ["compute stream", "memory stream", "stalls"]
 
 
+def test_rows_without_a_bar_are_left_out(result: ScenarioResult, keep: PolicyResult) -> None:
+    """It copies nothing and never waits."""
+    for axes in timeline_figure(result, replace(keep, trace=replace(keep.trace, stalls=()))).axes:
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["compute stream"]
+
+
 def test_thousands_of_spans_are_few_artists(result: ScenarioResult, move: PolicyResult) -> None:
     many = replace(move, trace=replace(move.trace, spans=move.trace.spans * 1000, stalls=move.trace.stalls * 1000))
     whole = timeline_figure(result, many).axes[0]

@@ -17,10 +17,11 @@ function zoom(factor, around = (view.from + view.to) / 2) {
 const x = (time, width) => edge() + ((time - view.from) / (view.to - view.from)) * (width - edge());
 const time = (pixel, width) => view.from + ((pixel - edge()) / (width - edge())) * (view.to - view.from);
 
-// Rows below the memory: compute, waits, copies, exchanges.
+// Rows below the memory: compute, and of waits, copies and exchanges those that there are.
 function rows() {
-  const made = [{ name: "compute", track: 0 }, { name: "waits" }, { name: "copies", track: 1 }];
-  if (run.spans.tracks[2].length) made.push({ name: "exchange", track: 2 });
+  const made = [{ name: "compute", track: 0 }];
+  if (run.stalls.start.length) made.push({ name: "waits" });
+  for (const [track, name] of [[1, "copies"], [2, "exchange"]]) if (run.spans.tracks[track].length) made.push({ name, track });
   return made.map((row, at) => ({ ...row, top: MEMORY + (run.host.most ? BETWEEN + HOST : 0) + 14 + at * (ROW + GAP) }));
 }
 

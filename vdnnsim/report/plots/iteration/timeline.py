@@ -237,10 +237,11 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
 
 
 def _row_name(trace: IterationTrace, stream: Stream | None) -> str:
-    """Return the label of a stream's row; empty for a communication stream without spans."""
+    """Return the label of a stream's row; empty where nothing is seen in it."""
     if stream is None:
-        return "stalls"
-    return f"{stream.value} stream" if stream is not Stream.COMMUNICATION or trace.spans_on(stream) else ""
+        stalled_s = sum(each.end_s - each.start_s for each in trace.stalls)
+        return "stalls" if stalled_s >= _SEEN * trace.iteration_s else ""
+    return f"{stream.value} stream" if trace.spans_on(stream) else ""
 
 
 def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
