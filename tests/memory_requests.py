@@ -52,7 +52,6 @@ def assert_tells_the_truth(
 
 
 def serving(model: MemoryModel) -> Callable[[Sequence[Request], int, int], Placed | Overflow]:
-    """Return `place` of one model."""
     return lambda requests, capacity_bytes, granule_bytes: place(requests, model, capacity_bytes, granule_bytes)
 
 

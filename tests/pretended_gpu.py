@@ -9,7 +9,6 @@ import torch
 
 
 def is_pretended() -> bool:
-    """Whether the GPUs of this process are pretended."""
     return "VDNNSIM_PRETEND_NAME" in os.environ
 
 

@@ -55,7 +55,6 @@ def server_with(parameters: Mapping[str, float], *figures: Figure) -> Server:
 
 
 def kernel_table(folder: Path, lines: Iterable[str], *, tf32: bool = False) -> MeasuredKernels:
-    """Write a table of kernels with these rows."""
     data = "".join(f"{line}\n" for line in (",".join(COLUMNS), *lines)).encode()
     (folder / "toy.kernels.csv").write_bytes(data)
     return MeasuredKernels(folder / "toy.kernels.csv", sha256(data).hexdigest(), tf32=tf32, channels_last=False)
@@ -158,14 +157,12 @@ def toy_setting(
 
 
 def placement_of(plan: TrainingPlan, limits: MemoryLimits = TOY_LIMITS) -> Placement:
-    """Place a plan that must fit."""
     placement = place_plan(plan, limits)
     assert isinstance(placement, Placement), placement.explain()
     return placement
 
 
 def overflow_of(plan: TrainingPlan, limits: MemoryLimits = TOY_LIMITS) -> DoesNotFit:
-    """Place a plan that must not fit."""
     overflow = place_plan(plan, limits)
     assert isinstance(overflow, DoesNotFit)
     return overflow

@@ -32,11 +32,9 @@ BASE = Base().plan(toy_setting(WORKLOAD, COSTS))
 
 
 def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
-    """Check a plan that must fit, and place it."""
     check_plan(plan)
     return plan, placement_of(plan)
 
 
 def replay_two(plan: TrainingPlan) -> ServerTrace:
-    """Replay a plan on both GPUs."""
     return simulate_server([placed(plan)] * 2, COSTS, SERVER, PinnedMemory.ARENA)

@@ -53,6 +53,5 @@ class Mixed(Policy, frozen=True, kw_only=True):
 
 
 def known_as_mixed() -> AbstractContextManager[object]:
-    """Register the policy."""
     types = {**registry.known_policies(), Mixed.name: Mixed}
     return mock.patch.object(registry, "known_policies", return_value=types)

@@ -39,7 +39,6 @@ for _ in range(4):
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A script, run as a module, prints the same; reports are on standard error."""
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     runpy.run_path(str(script))
@@ -60,7 +59,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_command_executes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a folder first in PYTHONPATH that has the hook."""
     started: list[tuple[str, list[str], dict[str, str]]] = []
 
     def become(*what: Any) -> None:  # noqa: ANN401

@@ -122,7 +122,6 @@ FOLLOWS = (backward_in_another_thread, saved_by_the_user, with_hooks, with_other
 
 @pytest.mark.parametrize("use", [*DEPARTS, *FOLLOWS])
 def test_gradients_are_those_of_the_plain_loop(made: Planned, model: Network, use: Callable[[nn.Module], None]) -> None:
-    """One warning where a step departs; the next step follows the plan."""
     torch.manual_seed(3)
     use(model)
     expected = gradients(model)
@@ -154,7 +153,6 @@ def test_a_compiled_model_departs(made: Planned, model: Network) -> None:
 
 
 def test_transforms_of_functions_are_refused(made: Planned, model: Network) -> None:
-    """By PyTorch itself."""
     weights = {name: each.detach() for name, each in model.named_parameters()}
 
     def of(weights: dict[str, Tensor]) -> Tensor:

@@ -129,7 +129,6 @@ QUICK = {
     ],
 )
 def test_a_loop_does_what_its_plan_predicts(name: str, policy: str) -> None:
-    """Copies, waits and recomputation between the same operations of the program."""
     case = MODELS[name]
     model = case.make_model()
     with known_as_mixed():
@@ -142,7 +141,6 @@ def test_a_loop_does_what_its_plan_predicts(name: str, policy: str) -> None:
 
 
 def in_order(done: list[Done]) -> list[Done]:
-    """Return it with adjacent waits sorted."""
     groups = groupby(done, key=lambda each: (each[0], each[1].startswith("wait")))
     return [each for (_, waits), group in groups for each in (sorted(group) if waits else group)]
 

@@ -135,7 +135,6 @@ def distributed_steps(small: nn.Module, spread: Callable[[nn.Module], nn.Module]
 
 @pytest.mark.parametrize("policy", ["checkpoint", pytest.param("save_on_cpu", marks=pytest.mark.thorough)])
 def test_gradients_reduced_in_buckets(small: Network, policy: str, tmp_path: Path) -> None:
-    """DDP's hooks run in backward."""
     made = planned(SMALL, small, policy)
 
     def spread(each: nn.Module) -> nn.Module:

@@ -27,7 +27,6 @@ def test_calls_have_the_storages_of_their_operations() -> None:
 
 
 def test_a_result_on_the_host_is_read_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result of tanh; its backward and two products read it."""
     case = MODELS["perceptron"]
     model = case.make_model()
     found = request_of(case, model, "pytorch")

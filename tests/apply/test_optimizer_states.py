@@ -108,7 +108,6 @@ def trained(model: nn.Module, made: Planned | None, look: Callable[[torch.optim.
 )
 @pytest.mark.usefixtures("all_on_host")
 def test_states_are_streamed_through_the_update(name: str, small: nn.Module) -> None:
-    """With a scheduler and states reloaded in between: the same bits, in pinned memory."""
     made = planned(small, optimizer=name)
     assert "by plan.stream(optimizer, model)" in str(made)
 
@@ -190,7 +189,6 @@ def test_states_are_read_within_a_step(small: nn.Module) -> None:
 
 
 def test_states_after_a_failed_update(small: nn.Module) -> None:
-    """A hook raises at the second parameter: the first is updated, all others are not."""
     made = tight(small)
     updates: list[int] = []
 

@@ -67,7 +67,6 @@ def test_what_a_capture_with_real_tensors_may_write() -> None:
 
 
 def test_steps_follow_the_plan_on_the_captured_branch() -> None:
-    """The third step takes the other one, with one warning; all have the bits of steps without a plan."""
     model = Routed()
     inputs: list[Arguments] = [((each,), {}) for each in batches()]
     case = Case("routed", "own", Routed, lambda: inputs[0], loss, "sgd")
@@ -83,8 +82,6 @@ def test_steps_follow_the_plan_on_the_captured_branch() -> None:
 
 
 def test_a_capture_changes_nothing() -> None:
-    """Of weights, statistics, gradients, the batch, which the model writes to, and random numbers."""
-
     class Writing(Routed):
         def forward(self, batch: Tensor) -> Tensor:
             batch.mul_(2)
@@ -104,7 +101,6 @@ def test_a_capture_changes_nothing() -> None:
 
 @pytest.mark.parametrize("has_gradients", [False, True])
 def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> None:  # noqa: FBT001
-    """Its gradients stay as they were: none, or ones."""
     other = nn.Linear(4, 1)
     if has_gradients:
         for each in other.parameters():

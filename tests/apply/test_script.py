@@ -57,7 +57,6 @@ def with_gradients_alone(model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     ],
 )
 def test_a_script_has_the_same_bits(step: Step, precision: str) -> None:
-    """Every backward after the first is of a step by the plan."""
     expected = losses(step)
     with watched() as script:
         found = losses(step)
@@ -125,7 +124,6 @@ def _fail(*_: object) -> None:
     ],
 )
 def test_steps_that_differ(name: str, steps: int, left: list[bool]) -> None:
-    """One warning where a batch of another size leaves the plan."""
     expected = losses(getattr(_Epochs(), name), steps=steps)
     with watched() as script, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -30,7 +30,6 @@ def without_collector() -> Iterator[None]:
 
 @pytest.fixture
 def alive(made: Planned, without_collector: None) -> Iterator[Callable[[], int]]:  # noqa: ARG001
-    """Counts live steps."""
     steps: list[weakref.ref[StepHooks]] = []
 
     def make_hooks(loop: LoopState, model: nn.Module) -> StepHooks:
@@ -43,7 +42,6 @@ def alive(made: Planned, without_collector: None) -> Iterator[Callable[[], int]]
 
 
 def trained_once(made: Planned, model: nn.Module) -> None:
-    """Run a step, which follows the plan, without timing it."""
     with made.loop.apply(model) as log:
         backward(loss(model(image())))
     model.zero_grad()

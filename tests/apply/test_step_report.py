@@ -46,7 +46,6 @@ def train(made: Planned, model: Network, steps: int) -> None:
 
 
 def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the CPU it has no comparison with the plan of a card, and no peak."""
     train(made, model, 2)
     assert capsys.readouterr().err == ""
     train(made, model, 3)
@@ -70,7 +69,6 @@ def test_a_step_that_left_the_plan_is_not_reported(
 
 
 def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Network, tmp_path: Path) -> None:
-    """Both are processes of one trace; stretches cover each operation of forward and backward once."""
     made.trace(tmp_path / "traced")
     train(made, model, 1)
     step = made._reporter.recorded  # noqa: SLF001
@@ -116,7 +114,6 @@ def test_a_traced_step_changes_no_bit(model: Network, made: Planned, tmp_path: P
 
 
 def test_a_plan_with_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
-    """Operations take their measured times, copies have the mean rate of the step; pinned memory is given back."""
     with pytest.raises(PolicyError, match="no step was timed yet"):
         made.refit()
     train(made, model, 3)
@@ -141,7 +138,6 @@ def test_a_plan_with_measured_times(made: Planned, model: Network, tmp_path: Pat
 
 
 def test_a_drift_is_explained(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
-    """Planned with a second for each operation; three are named after the next step."""
     operations = range(len(made.loop.schedule.captured.operations))
     slow = replace(made._request, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
     assert planned_s(slow.predicted.trace) > 10

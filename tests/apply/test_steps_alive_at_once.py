@@ -96,7 +96,6 @@ def run(model: nn.Module, order: str, applied: Applied) -> list[Tensor]:
 
 @pytest.mark.parametrize("kinds", LATE)
 def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[type[Action], ...]) -> None:
-    """Whatever is in pinned memory when another step begins; a fourth step after them follows the plan."""
     with with_schedule(made, late(made.loop.schedule, *kinds)):
         for order in [*orders(3), *IN_PARTS, "ABC+", "AaBC+", "ABaC+"]:
             assert alike(run(model, order, without), run(model, order, made.apply)), order
@@ -109,8 +108,6 @@ def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[
 def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
     model: Network, made: Planned, kinds: tuple[type[Action], ...]
 ) -> None:
-    """The first step has its offloaded storages there, or keeps them; the second departs."""
-
     @contextmanager
     def resting(trained: nn.Module) -> Iterator[None]:
         with made.apply(trained):
@@ -124,8 +121,6 @@ def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
 
 
 def test_steps_outlive_their_plan(model: Network, made: Planned) -> None:
-    """And evaluate the model within the context."""
-
     def use(plans: list[Planned]) -> list[Tensor]:
         torch.manual_seed(5)
         trained = copy.deepcopy(model)

@@ -56,7 +56,6 @@ def writes(stream: int, start: int = 0) -> Work:
     ],
 )
 def test_accesses(happened: list[Happening], expected: list[Hazard]) -> None:
-    """Of ten bytes each."""
     assert find_hazards(happened) == expected
 
 

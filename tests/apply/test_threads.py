@@ -19,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
 
 
 def in_threads(*works: Callable[[], None]) -> None:
-    """Run in threads, and raise the first failure."""
     failures: list[BaseException] = []
 
     def attempt(work: Callable[[], None]) -> None:
@@ -52,7 +51,6 @@ def small(request: pytest.FixtureRequest) -> Planned:
 
 
 def test_two_threads_follow_one_plan(small: Planned) -> None:
-    """Both are in forward at once: one follows the plan, the other departs."""
     torch.manual_seed(5)
     models = [SMALL.make_model() for _ in range(2)]
     batches = [rows() for _ in range(2)]
@@ -77,7 +75,6 @@ def test_two_threads_follow_one_plan(small: Planned) -> None:
 
 
 def test_another_thread_runs_the_model_meanwhile(small: Planned) -> None:
-    """It evaluates the model from the middle of forward to after its end; the step follows the plan."""
     trained: Network = SMALL.make_model()
     batch = rows()
     expected = gradients_of(trained, loss(trained(batch)))

@@ -81,7 +81,6 @@ def gradients(model: nn.Module, *batches: Tensor, applied: Applied = without) ->
 
 
 def alike(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether tensors are equal bit by bit."""
     pairs = zip(ones, others, strict=False)
     return len(ones) == len(others) and all(torch.equal(*_bits(one, other)) for one, other in pairs)
 
@@ -113,7 +112,6 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether the loop followed its plan and changed no bit."""
         return self.is_same and self.is_moved and not self.departure
 
 
@@ -127,7 +125,6 @@ def _without_a_plan(case: Case) -> tuple[nn.Module, PlanRequest, list[Arguments]
 
 
 def compare(case: Case, policy: str) -> Outcome:
-    """Train a model with a plan and without."""
     model, captured, batches, expected = _without_a_plan(case)
     made = replace(captured, policy=registry.resolve_policy(policy, registry.known_policies())).planned()
     found = train(case, model, batches, made.apply)

@@ -37,7 +37,6 @@ HOST_GIB = 512
 
 
 def on(hardware: str, workload: Workload, memory_gib: float) -> Simulator:
-    """A workload on a GPU with other memory, and with a host that has room for what leaves."""
     server = read_profile(find_profile(hardware, ROOT / "scenarios"))
     gpu = replace(server.gpu, memory_bytes=int(memory_gib * GIB))
     roomy = replace(server, gpu=gpu, host=replace(server.host, memory_bytes=HOST_GIB * GIB))
@@ -48,7 +47,6 @@ def on(hardware: str, workload: Workload, memory_gib: float) -> Simulator:
 
 @cache
 def deep(convolutions: int) -> Simulator:
-    """A deep VGG on a Titan X."""
     return on("titan_x_maxwell", Workload(vgg_paper(convolutions), 32), MEMORY_GIB[convolutions])
 
 
@@ -61,7 +59,6 @@ def bound(machine: Simulator) -> float:
 
 
 def plan(machine: Simulator) -> None:
-    """A plan that fits."""
     assert isinstance(machine.place(Optimal(recompute=False).plan(machine.setting())), Placement)
 
 

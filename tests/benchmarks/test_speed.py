@@ -66,7 +66,6 @@ def bare_simpy(operations: int) -> None:
 
 
 def test_a_replay_costs_at_most_three_times_what_simpy_itself_does() -> None:
-    """The same number of operations on a bare SimPy program."""
     work, operations, layers = replay_of("vgg416")
 
     replay_s, bare_s = best_s(work), best_s(lambda: bare_simpy(operations))

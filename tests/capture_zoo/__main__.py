@@ -159,7 +159,6 @@ def _child(case: Case, theirs: Connection) -> None:
 
 
 def _read(path: Path) -> dict[tuple[str, str], tuple[str | int | float, ...]]:
-    """Return the rows of an interrupted run."""
     if not path.exists():
         return {}
     with path.open(newline="") as file:

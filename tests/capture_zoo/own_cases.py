@@ -35,8 +35,6 @@ class Mlp(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """Two inputs and three outputs."""
-
     def __init__(self) -> None:
         super().__init__()
         self.left, self.right, self.both = Mlp(), Mlp(), nn.Bilinear(_WIDTH, _WIDTH, 8)
@@ -47,8 +45,6 @@ class TwoTowers(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer, or its cell step by step."""
-
     def __init__(self, kind: str, **arguments: Any) -> None:  # noqa: ANN401 - of the layer
         super().__init__()
         self.layer, self.is_cell = getattr(nn, kind)(64, 64, **arguments), kind.endswith("Cell")
@@ -147,8 +143,6 @@ class Bag(nn.Module):
 
 
 class Applied(nn.Module):
-    """A function of a linear layer."""
-
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
         super().__init__()
         self.layer, self.function = nn.Linear(_WIDTH, _WIDTH), function

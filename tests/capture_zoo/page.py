@@ -88,7 +88,6 @@ def is_exact(row: Row) -> bool:
 
 
 def off(row: Row) -> float:
-    """Return the relative error of the captured peak."""
     return int(row["captured_peak_bytes"]) / int(row["measured_peak_bytes"]) - 1
 
 

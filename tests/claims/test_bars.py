@@ -24,7 +24,6 @@ def written(axes: Axes) -> list[str]:
 
 
 def places(line: Line2D) -> list[tuple[float, float]]:
-    """Where the markers of a line stand."""
     columns = (np.asarray(data).tolist() for data in (line.get_xdata(), line.get_ydata()))
     return list(zip(*columns, strict=True))
 
@@ -80,7 +79,6 @@ def test_markers_and_the_capacity_stand_on_axes_with_room() -> None:
 
 
 def test_long_labels_are_turned() -> None:
-    """Two panels of twenty groups leave no room to write across."""
     values = tuple(float(number) for number in range(20))
     bars = (Series("bar", Tint.CONV_P, values),)
     slots = tuple(Slot((bars,), label) for label in ("all(m)", "all(p)"))

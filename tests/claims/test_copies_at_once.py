@@ -48,7 +48,6 @@ class Limits:
     shared: bool = False
 
     def link(self, name: str) -> TopologyLink:
-        """Return a link with these limits."""
         lossy = self.kept_down < 1 or self.kept_up < 1
         sharing = Sharing.SHARED if self.shared else Sharing.LOSSY_DUPLEX if lossy else Sharing.SPLIT_DUPLEX
         return TopologyLink(name, self.down * GB, self.up * GB, 0.0, sharing, self.kept_down, self.kept_up)
@@ -95,7 +94,6 @@ def error(predicted: float, measured: tuple[float, float]) -> float:
     ],
 )
 def test_one_copy_alone(limits: Limits, up: bool, measured: tuple[float, float]) -> None:  # noqa: FBT001
-    """Links of one generation give a copy the same rate on other machines."""
     topology = switch(limits, 1)
     (predicted,) = rates(topology, [topology.to_host(0) if up else topology.from_host(0)])
     assert error(predicted, measured) < _WITHIN

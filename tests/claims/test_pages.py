@@ -35,7 +35,6 @@ def test_a_page_is_written_with_the_rows_of_the_command(tmp_path: Path, monkeypa
 
 
 def test_nothing_of_others_is_overwritten(tmp_path: Path) -> None:
-    """A user's README.md beside the manifest of another paper."""
     (tmp_path / "README.md").write_text("mine")
     (tmp_path / "run.json").write_text(manifest(read_claims("vdnn2016"), []))
     with pytest.raises(OutputError, match=r"README\.md: was not written by an earlier report on swap2018"):

@@ -9,7 +9,6 @@ from vdnnsim.hardware.profile import find_profile, read_profile
 
 
 def test_every_kernel_is_stretched_by_the_factor() -> None:
-    """All of VGG's, by every algorithm, take thrice as long, and workspaces stay."""
     server = read_profile(find_profile("p100_x2", ROOT))
     workload = Workload(build_network("vgg_d_13conv"), batch_size=8)
     before, after = (ServerCosts(each).table(workload).kernels for each in (server, stretched(server, 3.0)))

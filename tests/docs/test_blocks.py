@@ -72,7 +72,6 @@ def shell(example: Example) -> None:
 
 
 def parsed(words: list[str]) -> None:
-    """Parse a command without running it."""
     name, command, context = cli.resolve_command(click.Context(cli), words)
     assert name is not None
     assert command is not None

@@ -35,8 +35,6 @@ Applied = Callable[[nn.Module], AbstractContextManager[Any]]
 
 
 class Blocks(nn.Module):
-    """A stack of transformer blocks."""
-
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(8))
@@ -132,7 +130,6 @@ def clean(model: nn.Module) -> None:
 
 
 def timed(model: nn.Module, batch: Tensor, applied: Applied) -> Found:
-    """Train for some steps."""
     clean(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     try:
@@ -143,7 +140,6 @@ def timed(model: nn.Module, batch: Tensor, applied: Applied) -> Found:
 
 
 def steps(model: nn.Module, batch: Tensor, optimizer: torch.optim.Optimizer, applied: Applied) -> Iterator[float]:
-    """Yield the seconds of each step."""
     for _ in range(STEPS):
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -220,7 +216,6 @@ def by_plan(
 
 
 def add(path: Path, rows: list[tuple[object, ...]]) -> None:
-    """Add rows to a table, below its header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     begins = not path.exists()
     with path.open("a", newline="") as file:

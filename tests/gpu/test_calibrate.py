@@ -41,7 +41,6 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("options", [[], ["--tf32"], ["--channels-last", "--element-type", "float16"]])
 def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) -> None:
-    """It is read, checked and simulated with; rates are those of a GPU, and no setting of it was changed."""
     before = query_gpu(SETTINGS, smi_name(0))
 
     done = vdnnsim(

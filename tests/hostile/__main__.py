@@ -27,7 +27,6 @@ def inputs(count: int) -> Iterator[tuple[int, int]]:
 
 
 def tried(one: tuple[int, int]) -> Outcome:
-    """Try one input."""
     return attack(KINDS[one[0]], one[1])
 
 

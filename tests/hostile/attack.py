@@ -73,7 +73,6 @@ class _TooLongError(BaseException):
 
 
 def attack(kind: Kind, seed: int) -> Outcome:
-    """Try one input."""
     outcome, draw = Outcome(kind.name, seed), Random(f"{kind.name} {seed}")  # noqa: S311  # equal draws each time
     with tempfile.TemporaryDirectory(prefix="hostile-") as name:
         folder = Path(name)
@@ -138,8 +137,6 @@ def _judge(outcome: Outcome, names: tuple[str, ...]) -> None:
 
 @contextmanager
 def _limits() -> Iterator[None]:
-    """Limit time and memory."""
-
     def end(_signal: int, _frame: FrameType | None) -> None:
         raise _TooLongError
 

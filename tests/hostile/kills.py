@@ -70,7 +70,6 @@ class Victim:
         return self.words.split()[0]
 
     def begin(self, folder: Path, number: int, out: str) -> "subprocess.Popen[bytes]":
-        """Start the command with a cache of its own."""
         code = f"{self.prelude}\nfrom vdnnsim.cli import main; main()".replace("NUMBER", str(number))
         words = self.words.replace("NUMBER", str(number)).replace("OUT", out).split()
         cache = folder / "cache" / str(time.time_ns())
@@ -105,7 +104,6 @@ def _keys(content: bytes) -> Collection[str]:
 
 
 def content(folder: Path) -> Mapping[str, bytes]:
-    """Return the files of a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} if folder.exists() else {}
 
 

@@ -68,7 +68,6 @@ def _replace(parent: Tree, key: Any, draw: Random, words: Sequence[Tree]) -> Non
 
 
 def _near(parent: Tree, key: Any, draw: Random, words: Sequence[Tree]) -> None:  # noqa: ANN401
-    """Replace a value by one of its type."""
     value = parent[key]
     if isinstance(value, bool):
         parent[key] = not value

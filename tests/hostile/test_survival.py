@@ -59,7 +59,6 @@ def results(folder: Path) -> Mapping[str, bytes]:
 
 @contextmanager
 def amid(event: Callable[[], object]) -> Iterator[None]:
-    """Call something once while the command computes."""
     oracle, left = Simulator.oracle, [event]
 
     def then(simulator: Simulator) -> object:

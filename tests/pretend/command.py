@@ -30,7 +30,6 @@ class Done:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the only process recorded."""
         manifest = json.loads((self.folder / "run.json").read_text())
         (process,) = manifest["processes"]
         assert isinstance(process, dict)

@@ -29,7 +29,6 @@ class Controls(Driver):
         return int(self._runtime.pretend_clock_ns())
 
     def spend(self, seconds: float) -> None:
-        """Let the host work for so long."""
         self._runtime.pretend_spend(seconds)
 
     def used_bytes(self, gpu: int = 0) -> int:
@@ -45,7 +44,6 @@ class Controls(Driver):
         self._runtime.pretend_reset_peak(gpu)
 
     def count(self, what: str) -> int:
-        """Return how often there was a malloc, free, launch, copy or pin."""
         assert what in _COUNTED, what
         return int(self._runtime.pretend_count(what.encode()))
 

@@ -32,13 +32,11 @@ class ScarceGpu:
         self._taken_bytes = self._total_bytes - free_bytes
 
     def offer(self, nbytes: int, settings: AllocatorSettings) -> GpuMemory:
-        """Have so many bytes for segments."""
         self._driver.set_memory_bytes(nbytes + self._taken_bytes)
         assert torch.cuda.mem_get_info()[0] == nbytes
         return GpuMemory(nbytes, nbytes + self._taken_bytes, settings)
 
     def occupy(self, stream: torch.cuda.Stream) -> None:
-        """Give a stream work that takes long."""
         with torch.cuda.stream(stream):
             self._driver.work(stream.device, LONG_S)
 
@@ -48,7 +46,6 @@ class ScarceGpu:
         return run_trace(trace, 0, told or memory, self.occupy)
 
     def restore(self) -> None:
-        """Have all memory again."""
         self._driver.set_memory_bytes(self._total_bytes)
 
 
@@ -77,7 +74,6 @@ TRACE = RandomTrace(Sizes.MIXED, seed=7, events=2000, memory_bytes=300 * MIB, st
 
 
 def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
-    """What is free, refused and waited for, too: nothing depends on the clock of the host."""
     first, second = gpu.run(TRACE), gpu.run(TRACE)
     assert first == second
     assert first.divergence is None

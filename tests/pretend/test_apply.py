@@ -131,7 +131,6 @@ def reserving_at_most(nbytes: int) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
-    """Let no other test hold memory of the GPU."""
     free_cache()
     yield
     free_cache()
@@ -240,7 +239,6 @@ def test_attention_that_drops_scores_is_planned_with_its_random_state_on_the_hos
 
 
 def test_memory_does_not_grow_over_200_steps() -> None:
-    """Every step from the second on has the same peak and the same memory afterwards."""
     model, batch = perceptron()
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 0.6))
@@ -252,7 +250,6 @@ def test_memory_does_not_grow_over_200_steps() -> None:
 
 
 def test_copies_run_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All bytes that are offloaded and prefetched are copied on one stream, which is not the one that computes."""
     streams = []
     whole = copy_stream._copy  # noqa: SLF001
 

@@ -94,7 +94,6 @@ def ahead() -> Iterator[Tensor]:
 
 
 def gradients(model: nn.Module, feed: Feed, made: Planned | None = None) -> list[Tensor]:
-    """Return those of three steps."""
     model = copy.deepcopy(model)
     found = []
     for given in feed():
@@ -106,7 +105,6 @@ def gradients(model: nn.Module, feed: Feed, made: Planned | None = None) -> list
 
 
 def assert_same(model: nn.Module, feed: Feed, made: Planned) -> None:
-    """To the bit, and followed."""
     expected = gradients(model, feed)
     found = gradients(model, feed, made)
     assert len(found) == len(expected) == 3 * len(list(model.parameters()))

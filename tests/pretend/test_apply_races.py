@@ -39,7 +39,6 @@ def void(_: object) -> None:
 
 
 def hazards(made: Planned, happened: list[Happening]) -> list[Hazard]:
-    """Return what was not in order with a plan's copies."""
     copy_stream = made.loop.copy_stream
     assert isinstance(copy_stream, CudaCopyStream)
     return find_hazards(happened, {copy_stream.stream.cuda_stream})
@@ -122,7 +121,6 @@ class Branches(nn.Module):
 
     @property
     def side(self) -> torch.cuda.Stream:
-        """The other stream, of this process."""
         if not self.streams:
             self.streams.append(torch.cuda.Stream())  # type: ignore[no-untyped-call]
         stream: torch.cuda.Stream = self.streams[0]

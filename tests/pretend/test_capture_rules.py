@@ -290,7 +290,6 @@ CASES: dict[str, Make] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_fake_dispatch_and_saved_bytes_equal_those_on_cuda(name: str) -> None:
-    """The same operators with the same results, and as many bytes saved."""
     expected, expected_behind = run(CASES[name], "cuda")
     with FakeTensorMode(), as_cuda(torch.cuda.get_device_capability()):
         found, found_behind = run(CASES[name], "cpu")

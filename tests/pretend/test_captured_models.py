@@ -48,7 +48,6 @@ MODELS: dict[str, Program] = {
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @pytest.mark.parametrize("name", MODELS)
 def test_capture_from_fakes_equals_capture_on_the_pretended_gpu(name: str) -> None:
-    """To the byte, and operator by operator."""
     found = capture(MODELS[name], CaptureDevice(compute_capability=torch.cuda.get_device_capability()))
     # These make labels without saying where.
     with torch.device("cuda") if name in SHARED else nullcontext():

@@ -24,7 +24,6 @@ Make = Callable[[int], Callable[[], object]]
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own, on the same card."""
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
 
@@ -137,7 +136,6 @@ def _names(which: str, *libraries: str) -> set[str]:
     ],
 )
 def test_missing_library_is_refused_by_the_name_of_its_call(call: str, statement: str) -> None:
-    """The script ends with an exception, and on stderr stands which call there is none of."""
     done = run(f"import torch; {statement}")
     assert done.returncode == 1
     assert f"vdnnsim: {call}: this call is not on the pretended GPU" in done.stderr

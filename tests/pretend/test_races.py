@@ -32,7 +32,6 @@ pytestmark = pytest.mark.pretend
 
 @pytest.fixture
 def grow() -> bool:
-    """Whether segments grow."""
     return False
 
 

@@ -62,7 +62,6 @@ class Watch(OperatorMode):
         return result
 
     def note(self, happening: Happening) -> None:
-        """Note something else."""
         now = counts()
         self._noted.append((happening, now, now))
 
@@ -171,6 +170,5 @@ def counts() -> Counts:
 
 
 def touch(tensor: torch.Tensor, *, writes: bool) -> Touch:
-    """Return the bytes from the first to the last number of a tensor."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return Touch(tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize, writes)

@@ -100,7 +100,6 @@ def test_a_bucket_is_full_with_its_last_gradient_and_not_before(backward: Backwa
 
 @given(backwards())
 def test_a_bucket_is_exchanged_right_behind_its_last_gradient(backward: Backward) -> None:
-    """Between them stand an event on the compute stream and the wait for it."""
     plan = aggregate_gradients(backward.plan, Aggregation.DDP)
     operations = plan.operations
 

@@ -32,7 +32,6 @@ def test_a_plan_in_chunks_never_needs_more_memory_than_whole(case: Case, chunk_b
 
 @given(cases(COPYING), CHUNKS)
 def test_a_plan_in_chunks_moves_every_byte_once(case: Case, chunk_bytes: int) -> None:
-    """No copy moves more than a chunk, and neighbouring chunks of a copy follow each other."""
     chunked = in_chunks(case.plan, chunk_bytes)
 
     copies = [each for each in chunked.operations if isinstance(each, Offload | Prefetch)]

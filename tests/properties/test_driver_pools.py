@@ -64,7 +64,6 @@ def test_a_pool_just_as_large_as_needed_serves_the_same(model: MemoryModel, requ
 
 @given(requests=REQUESTS)
 def test_freed_blocks_are_returned_to_the_gpu(requests: list[Request]) -> None:
-    """After it, `cuda_malloc` has the whole of the GPU for one buffer again."""
     pool_bytes = served(requests, MemoryModel.CUDA_MALLOC).pool_bytes
     rest = [*rest_given_back(requests), Request(99, pool_bytes)]
 

@@ -68,7 +68,6 @@ def as_yaml(value: object) -> bytes:
 
 
 def places(value: object, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of keys and positions to everything inside a structure."""
     inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in inner:
         yield (*place, key)

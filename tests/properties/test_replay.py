@@ -95,7 +95,6 @@ def test_paging_fits_wherever_its_largest_kernel_does(data: st.DataObject, capac
 
 @given(cases())
 def test_the_pool_ends_empty_and_its_peak_is_the_least_capacity(case: Case) -> None:
-    """All allocations are given back; with its maximum as the capacity a plan fits, with one byte less it does not."""
     plan, trace = case.plan, case.play()
     in_use, peak = 0, 0
     for change in trace.memory:
@@ -109,7 +108,6 @@ def test_the_pool_ends_empty_and_its_peak_is_the_least_capacity(case: Case) -> N
 
 @given(cases())
 def test_addresses_of_live_buffers_never_overlap(case: Case) -> None:
-    """Under both models with addresses, in the order in which the compute stream reaches them."""
     for model in (MemoryModel.BEST_FIT, MemoryModel.PLANNED):
         trace = case.play(replace(ROOMY, model=model))
         live: dict[int, tuple[int, int]] = {}
@@ -177,5 +175,4 @@ def test_base_takes_its_kernels_and_the_issues_that_they_do_not_hide(
 
 @given(cases())
 def test_equal_input_gives_an_equal_trace(case: Case) -> None:
-    """Nothing depends on the order of sets, on time or on what ran before."""
     assert case.play() == case.play()

@@ -29,7 +29,6 @@ def served(requests: Sequence[Request], capacity_bytes: int = ROOMY) -> Placed:
 @settings(max_examples=200)
 @given(REQUESTS, CAPACITIES)
 def test_chunks_in_use_never_overlap_and_nothing_is_lost(requests: list[Request], capacity_bytes: int) -> None:
-    """Chunks in use lie apart, each as large as asked and less than twice as large; all of them lie in the pool."""
     requests = [*requests, *rest_given_back(requests)]
     answer = place_tensorflow(requests, capacity_bytes, 1)
     if isinstance(answer, Overflow):

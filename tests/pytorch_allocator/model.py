@@ -83,7 +83,6 @@ class ModelBeside:
             self.divergence = Divergence(self.events, what, pytorch, model)
 
     def compare_free(self, pytorch: list[Block]) -> None:
-        """Compare the free blocks."""
         model = [Block(self._on_gpu(block.start), block.nbytes) for block in self.allocator.free_blocks]
         self.compare("free blocks", sorted(pytorch), sorted(model))
 

@@ -23,8 +23,6 @@ SETTINGS: Final = (
 
 
 class Sizes(Enum):
-    """Distributions of sizes."""
-
     SMALL = "small"
     LARGE = "large"
     EDGES = "edges"
@@ -32,7 +30,6 @@ class Sizes(Enum):
     MIXED = "mixed"
 
     def draw(self, numbers: random.Random) -> int:
-        """Return bytes of a request: at least one."""
         match self:
             case Sizes.SMALL:
                 return numbers.randint(1, MIB + 600)

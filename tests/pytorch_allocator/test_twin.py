@@ -13,7 +13,6 @@ from vdnnsim.units import MIB
 
 
 def test_traces_have_every_combination() -> None:
-    """Five kinds of sizes, one stream or several, nine settings; memory that is plentiful or scarce."""
     traces = random_traces(90, 10_000)
 
     assert len({(each.sizes, each.settings) for each in traces}) == 5 * 9

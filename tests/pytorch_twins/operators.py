@@ -60,7 +60,6 @@ def parameter_shapes(operator: Operator, x: MapShape, *, in_time: bool) -> Shape
 
 
 def forward(operator: Operator, operands: Operands) -> torch.Tensor:
-    """Return Y."""
     return _FORWARD[type(operator)](operator, operands)
 
 

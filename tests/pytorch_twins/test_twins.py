@@ -24,7 +24,6 @@ def test_every_network_has_a_twin_with_its_parameters(network: str) -> None:
 @pytest.mark.parametrize("network", SMALL)
 @pytest.mark.parametrize("gradients_kept", [False, True])
 def test_nothing_depends_on_storage(network: str, gradients_kept: bool) -> None:  # noqa: FBT001 - as pytest gives it
-    """Saved bytes, and what is alive after each operator, are those of tensors on the CPU."""
     graph = build_network(network)
     without, real = Twin(graph, 2), Twin(graph, 2, torch.device("cpu"))
 

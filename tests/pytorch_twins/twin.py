@@ -33,7 +33,6 @@ class Twin:
     moments: dict[int, Tensors] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Create the parameters and the batch."""
         self._in_time = any(getattr(layer.operator, "steps", 1) > 1 for layer in self.graph.layers)
         with self.tensors:
             for layer in self.graph.layers:
@@ -49,12 +48,10 @@ class Twin:
 
     @property
     def parameters(self) -> Iterator[torch.Tensor]:
-        """All of them, layer by layer."""
         return (each for tensors in self.weights.values() for each in tensors)
 
     @property
     def buffers(self) -> Iterator[torch.Tensor]:
-        """All running moments, layer by layer."""
         return (each for tensors in self.moments.values() for each in tensors)
 
     def saved_bytes(self) -> int:

@@ -96,8 +96,6 @@ def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatc
 
 
 def test_a_dead_scheduler_ends_the_sweep() -> None:
-    """While the result of a chunk is fetched."""
-
     class Asked(Cut):
         def has_ready(self) -> bool:
             return True

@@ -31,7 +31,6 @@ def test_a_process_with_another_version_of_the_model_computes_nothing() -> None:
 
 
 def test_a_process_that_is_killed_ends_the_study_in_one_line() -> None:
-    """The policy of this point kills the process that plans it."""
     with pytest.raises(StudyError, match="a process of this study was killed") as refused:
         list(local_workers(2)(iter([Chunk(0, model_version(), (Deadly(),))])))
     assert "\n" not in str(refused.value)

@@ -27,8 +27,6 @@ LEFT, RIGHT = range(5), range(5, 10)
 
 
 class Script:
-    """Writes the plan of a test."""
-
     def __init__(self) -> None:
         self.plan = PlanWriter(WORKLOAD)
         self.x, self.y = (self.plan.buffer(name, BufferKind.FEATURE_MAP, 10, Stage.FEATURES) for name in ("x", "y"))
@@ -37,11 +35,9 @@ class Script:
         self.order(COMPUTE, MEMORY)
 
     def order(self, first: Stream, then: Stream) -> None:
-        """Let one stream wait for all work of another so far."""
         self.plan.wait(self.plan.record(first), then)
 
     def offload_x(self, extent: range | None = None) -> int:
-        """Offload x, and return the event at the end of the copy."""
         self.plan.offload(self.x, 0, extent=extent)
         return self.plan.record(MEMORY)
 

@@ -59,7 +59,6 @@ class Drawn:
 
     @classmethod
     def of(cls, seed: int, device: str = "cpu") -> "Drawn":
-        """Draw that of a seed."""
         number, at = divmod(seed, LOOPS)
         of_model, draw = Random(f"model {number}"), Random(f"loop {seed}")  # noqa: S311  # equal draws each time
         names, later, policies = [*BLOCKS], list[str](), [*POLICIES]

@@ -46,7 +46,6 @@ class Act:
 
 
 def shown(acts: Sequence[Act]) -> str:
-    """Return a loop as a program."""
     lines, depth = [], 0
     for act in acts:
         if act.verb in ("close", "raise"):
@@ -95,8 +94,6 @@ WRITE: Final = ("forward", "update", "reload", "reload by assignment", "change w
 
 
 class Drawing:
-    """Draws a loop."""
-
     def __init__(self, draw: Random) -> None:
         self._draw = draw
         self._count = 0

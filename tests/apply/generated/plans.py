@@ -112,7 +112,6 @@ class Captured:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the operations of an iteration, in order."""
         return self._recomputation.runs
 
     def by_lot(self, draw: Random) -> Loop:

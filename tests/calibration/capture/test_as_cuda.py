@@ -40,7 +40,6 @@ def saved_bytes(forward: Callable[[], Tensor], capability: tuple[int, int] = ADA
 
 
 def operators(run: Callable[[], object], capability: tuple[int, int] = ADA) -> list[str]:
-    """Names of what is dispatched."""
     names: list[str] = []
 
     class Names(TorchDispatchMode):  # type: ignore[no-untyped-call]

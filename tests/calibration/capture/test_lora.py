@@ -111,7 +111,6 @@ def captured(make: Callable[[], nn.Module], inputs: Callable[[], Arguments], pre
 @pytest.mark.filterwarnings("ignore")  # of the libraries
 @pytest.mark.parametrize("precision", ["float32", "amp_bfloat16"])
 def test_the_memory_is_that_of_peft(precision: str) -> None:
-    """To the byte, by the same operators."""
     transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = transformers.LlamaConfig(vocab_size=100, **sizes)

@@ -111,7 +111,6 @@ def test_a_file_without_a_model_is_refused_with_its_line(write: Write, text: str
     ],
 )
 def test_inputs_are_a_tensor_a_tuple_a_dictionary_or_both(write: Write, returned: str) -> None:
-    """Four rows of three numbers of four bytes."""
     path = write(f"{LINEAR}def inputs(n):\n    return {returned}\n")
     step = captured(f"{path}:make", inputs=f"{path}:inputs", image=None)
     assert [each.nbytes for each in step.storages if each.name == "input 0"] == [48]

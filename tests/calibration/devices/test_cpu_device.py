@@ -75,7 +75,6 @@ def test_the_capacity_is_the_memory_of_the_machine(limit_bytes: int | None) -> N
 def test_all_cores_but_one_compute_and_copies_have_a_thread_each(
     monkeypatch: pytest.MonkeyPatch, cores: int, threads: int
 ) -> None:
-    """On the compute stream and in the thread of the host; afterwards all is as before."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     before = torch.get_num_threads(), sys.getswitchinterval()
     device = CpuDevice()

@@ -29,7 +29,6 @@ QUERY = (
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """What provenance asks of a GPU."""
     properties = types.SimpleNamespace(name="NVIDIA H200", major=9, minor=0, uuid=UUID)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch.version, "cuda", "13.0")

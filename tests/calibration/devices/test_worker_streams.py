@@ -24,7 +24,6 @@ HEAD_START_S = 0.05
 
 
 def hold(stream: WorkerStream) -> threading.Event:
-    """Let a stream wait for an event."""
     gate = threading.Event()
     stream.launch(lambda: (gate.wait(10), None)[1])
     return gate

@@ -60,7 +60,6 @@ Seconds = Callable[[Layer, Phase, int], float]
 
 
 def framework_first(_layer: Layer, _phase: Phase, place: int) -> float:
-    """The framework's own algorithm is the fastest."""
     return 0.010 + 0.004 * place
 
 
@@ -93,14 +92,11 @@ class LibraryCosts(CostModel):
 
 @dataclass(frozen=True)
 class Bench:
-    """A device, its kernels and the plans for it."""
-
     device: Device
     library: DryRunLibrary
 
     @classmethod
     def of(cls, device: Device, library: KernelLibrary) -> "Bench":
-        """Return a device with its kernels, unknown workspaces measured by dry runs."""
         return cls(device, DryRunLibrary.of(device, library))
 
     def workload(self, network: Callable[[], LayerGraph]) -> Workload:

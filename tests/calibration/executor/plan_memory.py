@@ -14,8 +14,6 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """The outcome of one plan."""
-
     policies: tuple[str, ...]
     refused: str = ""
     requests: int = 0
@@ -63,7 +61,6 @@ PLAN_COLUMNS: Final = ("network", "policies", "plans", "iterations each", "reque
 
 
 def plan_row(network: str, iterations: int, outcomes: Sequence[PlanOutcome]) -> tuple[str, ...]:
-    """Return the row of a network, of the plans that were not refused."""
     ran = [each for each in outcomes if not each.refused]
     return (
         network,

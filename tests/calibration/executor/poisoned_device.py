@@ -14,8 +14,6 @@ _POISON = 0xFF
 
 
 class LateStream:
-    """A stream whose work begins late."""
-
     def __init__(self, stream: DeviceStream, late_s: float, delay: Callable[[float], None]) -> None:
         self.stream = stream
         self._late_s = late_s
@@ -93,7 +91,6 @@ def without_extents(device: Device) -> Device:
 
 
 def without_room_for_extents(device: Device) -> Device:
-    """Return one that has no room for what was released."""
     return cast("Device", _WithoutRoom(device))
 
 

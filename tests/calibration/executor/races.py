@@ -45,7 +45,6 @@ class Touch:
     writes: bool
 
     def disturbs(self, other: "Touch") -> bool:
-        """Return whether two touches share bytes that one of them writes."""
         return (self.writes or other.writes) and self.start < other.stop and other.start < self.stop
 
 
@@ -103,8 +102,6 @@ def _disturb(first: Sequence[Touch], second: Sequence[Touch]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One execution of a plan."""
-
     touches: Touches
     entries: Sequence[Entry]
 
@@ -160,7 +157,6 @@ class WatchedExecutor(Executor):
     walk_type = _WatchedWalk
 
     def watch(self, plan: TrainingPlan, limits: MemoryLimits) -> Watched | DoesNotFit:
-        """Execute a plan once, and return what its operations touched."""
         device = self._device.torch_device
         run = partial(self.execute, plan, limits)
         first = _allocations(device)
@@ -175,7 +171,6 @@ class WatchedExecutor(Executor):
         return Watched(touches, entries)
 
     def walk(self, compiled: CompiledPlan) -> PlanWalk:
-        """Return what issues a plan, and notes."""
         walk = super().walk(compiled)
         assert isinstance(walk, _WatchedWalk)
         self._watched = walk

@@ -64,7 +64,6 @@ def with_addresses_kept(plan: TrainingPlan) -> TrainingPlan:
 
 @pytest.fixture
 def plan(bench: Bench) -> TrainingPlan:
-    """vdnn_all in chunks, which are prefetched to the addresses that they had."""
     whole = bench.plan(bench.workload(tiny_linear), VdnnAll(), every_second_explicit)
     return with_addresses_kept(in_chunks(whole, CHUNK_BYTES))
 

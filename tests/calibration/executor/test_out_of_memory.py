@@ -111,7 +111,6 @@ def fail(_: KernelTensors) -> None:
 
 
 def test_a_kernel_that_fails_leaves_nothing_behind(bench: Bench) -> None:
-    """The failure is raised; then the device works again, and holds nothing."""
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll())
 

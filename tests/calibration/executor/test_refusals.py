@@ -86,7 +86,6 @@ def test_a_changed_plan(
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_copies_page_by_page(bench: Bench, name: str) -> None:
-    """Page migration pages out in too little memory; in enough, it first allocates weights amid the iteration."""
     workload, policy = bench.workload(tiny_linear), known_policies()[name]()
     paged = bench.plan(workload, policy, limits=bench.tight_limits(workload, every_second_explicit))
     assert "(page-out of map input for conv1_2): this executor cannot" in refusal(bench, paged)
@@ -143,7 +142,6 @@ def test_communication_of_several_gpus(plan: TrainingPlan, operation: Operation)
 
 
 def test_a_plan_that_breaks_the_contract_is_not_begun(bench: Bench, plan: TrainingPlan) -> None:
-    """It lacks its last release."""
     with pytest.raises(PlanError, match="is still allocated at the end"):
         Executor(bench.device, bench.workload(tiny_linear), bench.library).execute(
             replace(plan, operations=plan.operations[:-1]), UNLIMITED

@@ -60,7 +60,6 @@ def algorithms_of(plan: TrainingPlan) -> set[str]:
 
 
 def check(bench: Bench, network: Callable[[], LayerGraph], plan: TrainingPlan, limits: MemoryLimits) -> None:
-    """Results, order, and memory to the byte: of the plan, the trace and the device."""
     workload = bench.workload(network)
     run = bench.execute(workload, plan, limits)
     assert_results_are_the_references(bench, workload, plan, run)

@@ -73,7 +73,6 @@ def retraced(log: IssueLog, simulated: IterationTrace = SIMULATED, early_s: floa
 def test_trace_of_simulated_marks_is_the_simulated_trace(
     policy: Policy, device_bytes: int, causes: set[StallCause]
 ) -> None:
-    """Spans, stalls with their causes, and memory: of the same marks comes the same trace."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     simulated = replay(policy.plan(toy_setting(WORKLOAD, COSTS, limits)), COSTS, limits=limits)
     assert {stall.cause for stall in simulated.stalls} == causes

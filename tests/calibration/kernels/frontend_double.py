@@ -12,8 +12,6 @@ class NotSupportedError(Exception):
 
 
 class Note(Enum):
-    """Some of the numerical notes."""
-
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
     NONDETERMINISTIC = 2
@@ -21,8 +19,6 @@ class Note(Enum):
 
 
 class Behavior(Enum):
-    """One of the behavior notes."""
-
     RUNTIME_COMPILATION = 0
 
 
@@ -39,8 +35,6 @@ class Engine:
 
 @dataclass(eq=False)
 class Tensor:
-    """A tensor of a graph and what was set of it."""
-
     name: str = "result"
     dim: list[int] = field(default_factory=list)
     stride: list[int] = field(default_factory=list)
@@ -58,8 +52,6 @@ class Tensor:
 
 @dataclass
 class Graph:
-    """A graph of one convolution."""
-
     frontend: "Frontend"
     plans: list[str] = field(default_factory=list)
     wanted: set[Note] = field(default_factory=set)
@@ -128,8 +120,6 @@ class Graph:
 
 
 class Frontend(ModuleType):
-    """The package."""
-
     heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
     data_type = SimpleNamespace(FLOAT="float", HALF="half", BFLOAT16="bfloat16")
     numerical_note = Note

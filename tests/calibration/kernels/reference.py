@@ -17,8 +17,6 @@ ChooseAlgorithm = Callable[[Layer, Phase], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRun:
-    """What an iteration computed."""
-
     loss: float
     gradients: Mapping[int, torch.Tensor]
     weights: Mapping[int, torch.Tensor]
@@ -106,7 +104,6 @@ class _Memory:
         return memory
 
     def operands(self, workload: Workload, layer: Layer) -> KernelTensors:
-        """Return all tensors of a layer."""
         return KernelTensors(
             inputs=tuple(self.maps[x] for x in layer.inputs),
             output=self.maps[layer.output],

@@ -52,7 +52,6 @@ def workloads(draw: st.DrawFn) -> Workload:
 def run(
     workload: Workload, algorithm: str, *, channels_last: bool
 ) -> tuple[KernelTensors, KernelTensors, KernelTensors]:
-    """Run the three phases of the convolution `conv` and return the operands of each."""
     layer = workload.graph.layers[2]
     ran = []
     for phase in layer.training_phases:
@@ -66,7 +65,6 @@ def run(
 
 
 def results(forward: KernelTensors, data: KernelTensors, weights: KernelTensors) -> tuple[torch.Tensor, ...]:
-    """Return Y, dX and flat dW."""
     return present(forward.output), present(data.input_gradients[0]), present(weights.weight_gradient)
 
 

@@ -64,7 +64,6 @@ def execute_on_cpu(phase: Phase) -> Callable[[Tensors, torch.Tensor | None], Non
 
 
 def run(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool = False) -> KernelTensors:
-    """Run a phase as the library does and return its operands."""
     site = Site(workload, layer, channels_last, "cpu")
     execution = PlanExecution(site, PLAN, execute_on_cpu(phase))
     runs = {
@@ -80,7 +79,6 @@ def run(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool =
 
 
 def framework(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool = False) -> KernelTensors:
-    """Run a phase as PyTorch's own library does, on the same operands."""
     kernel = PyTorchLibrary("cpu", channels_last=channels_last).kernels(workload, layer, phase)[0]
     tensors = operands(workload, layer, phase, kernel, channels_last=channels_last)
     kernel.run(tensors)
@@ -90,7 +88,6 @@ def framework(workload: Workload, layer: Layer, phase: Phase, *, channels_last: 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("accumulates", [False, True])
 def test_results_land_where_the_frameworks_do(*, channels_last: bool, accumulates: bool) -> None:
-    """Y with its bias, dX written or added, dW and the bias's gradient; equal but for the order of sums."""
     workload, layer = written_and_added()[0 if accumulates else 1]
     assert workload.accumulates(layer, layer.inputs[0]) is accumulates
     for phase in layer.training_phases:

@@ -24,15 +24,12 @@ class ShiftedWeights:
     channels_last: bool = False
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
-        """Return PyTorch's kernels, that one changed."""
         kernels = PyTorchLibrary("cpu").kernels(workload, layer, phase)
         if layer.index != self.layer or phase is not Phase.FORWARD:
             return kernels
         return tuple(replace(kernel, run=self.moving(kernel.run)) for kernel in kernels)
 
     def moving(self, run: Callable[[KernelTensors], None]) -> Callable[[KernelTensors], None]:
-        """Return a kernel that moves the weights before it runs."""
-
         def moved(tensors: KernelTensors) -> None:
             assert tensors.weights is not None
             tensors.weights.add_(self.shift)

@@ -31,7 +31,6 @@ NO_WORKSPACE = {"relu", "add", "concat", "average_pool", "sgd"}
 def test_workspace_is_exact(
     network: Callable[[], LayerGraph], element_type: ElementType, optimizer: Optimizer, *, channels_last: bool
 ) -> None:
-    """A kernel takes `passed_bytes` from its caller and at most the rest of `workspace_bytes` from PyTorch, and all."""
     workload = Workload(network(), 2, element_type, optimizer)
     library = PyTorchLibrary("cpu", channels_last=channels_last)
     seen = set()

@@ -20,7 +20,6 @@ def calibrated(device: FakeDevice, folder: Path, provenance: Mapping[str, str]) 
 
 
 def test_context_is_the_drivers_count_beyond_tensors(gpu: FakeGpu, tmp_path: Path) -> None:
-    """It is stated with its source, and read back from the profile."""
     gpu.context = 500 * MIB
     done = calibrated(gpu, tmp_path, {})
     (figure,) = (each for each in done.server.figures if each.path == "gpu.context")
@@ -47,7 +46,6 @@ def test_context_is_left_out_where_other_processes_use_the_gpu(gpu: FakeGpu, tmp
 def test_the_link_of_a_gpu_is_never_called_the_memory_of_the_machine(
     gpu: FakeGpu, tmp_path: Path, provenance: Mapping[str, str], name: str
 ) -> None:
-    """Neither where nvidia-smi is absent nor where it knows no generation."""
     assert calibrated(gpu, tmp_path, provenance).server.link.name == name
 
 

@@ -54,7 +54,6 @@ CALIBRATE = ("calibrate", "--device", "cpu", "--network", "minimal", "--batch-si
 
 
 def test_a_profile_that_can_be_used_at_once(folder: Path) -> None:
-    """Calibrate writes it with its tables, check accepts it, and run simulates with it, also a batch not measured."""
     done = vdnnsim(*CALIBRATE, "--csv", "table.csv")
     assert done.returncode == 0, done.stderr
     profiles = folder / "hw_profiles"
@@ -106,7 +105,6 @@ def test_every_kernel_of_the_network_has_its_rows(folder: Path) -> None:
 def test_an_interrupt_keeps_what_was_measured_and_the_same_command_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C after five measurements, then the same command."""
     keep = Journal.keep
 
     def interrupted(journal: Journal, key: str, value: object) -> None:

@@ -13,7 +13,6 @@ SAMPLE = Sample(1.5, 0.0625, 7)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A journal with two measurements."""
     path = tmp_path / "new" / "fake.partial.jsonl"
     with Journal(path, WITH) as journal:
         journal.keep("first", SAMPLE)
@@ -109,7 +108,6 @@ def test_a_header_that_cannot_be_read_begins_anew(path: Path, header: bytes, rea
 
 
 def test_file_that_is_no_journal_is_left_alone(path: Path) -> None:
-    """A symbolic link to a file, a pipe without a writer, and a folder."""
     path.rename(path.parent / "note.txt")
     before = (path.parent / "note.txt").read_bytes()
     path.symlink_to("note.txt")

@@ -92,7 +92,6 @@ def test_remark_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
     ],
 )
 def test_a_kernel_that_fails_in_its_fourth_run_marks_the_row(device: FakeDevice, failure: Exception, note: str) -> None:
-    """Its workspace is released."""
     work = Mock(side_effect=[None, None, None, failure])
     row = row_of(device, kernel(work, 64, 64))
     assert (row.seconds, row.count, row.note, row.workspace_bytes) == (None, 0, note, 64)
@@ -101,7 +100,6 @@ def test_a_kernel_that_fails_in_its_fourth_run_marks_the_row(device: FakeDevice,
 
 @pytest.mark.parametrize(("workspace_bytes", "passed_bytes"), [(2**20, 2**20), (2**20, 0)])
 def test_a_workspace_that_does_not_fit_marks_the_row(workspace_bytes: int, passed_bytes: int) -> None:
-    """Whether the caller would pass it or the kernel take it."""
     device = FakeDevice(memory_bytes=2**19)
     row = row_of(device, kernel(device.work(1e-3), workspace_bytes, passed_bytes))
     assert (row.seconds, row.note) == (None, "out of memory")

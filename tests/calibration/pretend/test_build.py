@@ -161,7 +161,6 @@ def test_runtime_that_another_process_compiled_meanwhile_is_used(
 def test_unusable_path_compiler_and_platform_are_refused(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into a path that cannot be preloaded, without a compiler, on another platform."""
     torch = find_torch([str(packages)])
     with pytest.raises(DeviceError, match=r"no space and no colon: .*; set XDG_CACHE_HOME"):
         build_runtime(torch, tmp_path / "my cache")

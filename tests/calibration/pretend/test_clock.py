@@ -13,8 +13,6 @@ CLOCKS = ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep", "monoto
 
 
 class Runtime:
-    """The clock of the pretended runtime, in Python."""
-
     def __init__(self) -> None:
         self.now_ns = 5_000_000_000
 

@@ -13,7 +13,6 @@ RUNTIME = Runtime(TorchBuild("2.14.1", "13.0", Path("/real"), ()), (Path("/built
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime that is not compiled."""
     monkeypatch.setattr(program, "find_torch", lambda: RUNTIME.torch)
     monkeypatch.setattr(program, "build_runtime", lambda _: RUNTIME)
 

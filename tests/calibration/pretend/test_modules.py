@@ -13,7 +13,6 @@ from calibration.pretend.inside.modules import ModuleTracker
 
 @pytest.fixture
 def labels(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """All labels, without the lines of this file."""
     texts: list[str] = []
 
     def listen(text: str) -> None:

@@ -38,7 +38,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, method: Method, *names: str) -> None:
-    """Validate a few tasks and policies."""
     monkeypatch.setattr("vdnnsim.validation.method.PACED_CPU", method)
     monkeypatch.setattr("vdnnsim.validation.method.every_policy", lambda _types: policies(*names))
 

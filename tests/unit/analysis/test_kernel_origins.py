@@ -28,8 +28,6 @@ def first_measured(costs: CostModel) -> CostModel:
 
 
 class Lacking(ToyCosts):
-    """Costs whose tables lack something."""
-
     def _build(self, workload: Workload) -> CostTable:
         return replace(super()._build(workload), gap="toy.csv has nothing")
 

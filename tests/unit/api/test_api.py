@@ -132,7 +132,6 @@ def test_names_of_the_api_and_validation_without_a_gpu() -> None:
 
 
 def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: Path) -> None:
-    """One row a policy; from the file that it was written to the same."""
     pytest.importorskip("pandas")
     step = vdnnsim.capture(net, torch.ones(8, 3))
     found = vdnnsim.simulate(step, hardware="rtx_4090", policy=["pytorch", "save_on_cpu"])

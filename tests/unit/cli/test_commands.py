@@ -28,7 +28,6 @@ class Mine(Base, frozen=True, kw_only=True):
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
-    """A folder with a small scenario in it."""
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path

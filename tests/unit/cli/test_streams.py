@@ -16,7 +16,6 @@ from vdnnsim.cli import main
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a small scenario in it."""
     (tmp_path / "small.yaml").write_text(SMALL)
     return tmp_path
 
@@ -70,7 +69,6 @@ def test_help_that_cannot_be_printed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def process(folder: Path, *arguments: bytes | str, path: str = str(ROOT), **environment: str) -> tuple[int, str, str]:
-    """Run the command in a process of its own."""
     command = [sys.executable, "-c", "from vdnnsim.cli import main; main()", *arguments]
     environment |= {"PYTHONPATH": path, "PATH": ""}
     done = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True)

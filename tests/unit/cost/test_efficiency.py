@@ -84,7 +84,6 @@ class Stated(MachineCosts):
         self._seconds = seconds
 
     def kernel(self, *_: object) -> KernelCost:
-        """Return one of the given time."""
         return KernelCost(ONLY, self._seconds, 0, Origin.FITTED)
 
     def _options(self, *_: object) -> tuple[KernelCost, ...]:

@@ -36,7 +36,6 @@ LAYERS = {layer.name: layer for layer in WORKLOAD.graph.layers}
 
 
 def shape_of(name: str, phase: Phase = Phase.FORWARD) -> KernelShape:
-    """Return the shape of a phase of a layer."""
     return KernelShape.of(WORKLOAD, LAYERS[name], phase)
 
 

@@ -60,7 +60,6 @@ def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server
 
 
 def test_the_table_of_a_batch_in_parts_is_built_once(titan_x: Server) -> None:
-    """It is that of the workload with the batch of a part."""
     workload = Workload(build_network("alexnet"), 32)
     costs = ServerCosts(titan_x)
     part = costs.table(replace(workload, parts=4))

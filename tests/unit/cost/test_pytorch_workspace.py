@@ -13,7 +13,6 @@ BOTH = ("input", "weight")
 
 
 def work(c: int, side: int, k: int, window: int = 3, n: int = 16, **changes: object) -> ConvolutionWork:
-    """A square convolution that keeps the size."""
     pad = window // 2
     square = ConvolutionWork(n, c, k, (side, side), (window, window), (1, 1), (pad, pad), (1, 1), 1)
     return msgspec.structs.replace(square, **changes)

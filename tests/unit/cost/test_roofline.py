@@ -23,7 +23,6 @@ CONV, FC = 0, 1
 
 
 def kernel(layer: int, phase: Phase, workload: Workload = WORKLOAD, /, **fractions: float) -> KernelCost:
-    """What a phase of a layer costs."""
     (found,) = ServerCosts(server_with({"launch_overhead_s": 1.0, **fractions})).table(workload).options(layer, phase)
     return found
 
@@ -60,7 +59,6 @@ def test_the_nearest_fraction_that_is_stated_counts() -> None:
 
 
 def test_times_are_as_good_as_the_parameters() -> None:
-    """Without a fraction they are those of the datasheet."""
     fitted = Figure("cost_model.flop_fraction", "0.5", Origin.FITTED, "a fit")
     parameters = {"launch_overhead_s": 1.0, "flop_fraction": 0.5}
     table = RooflineCosts(server_with(parameters, fitted)).table(WORKLOAD)

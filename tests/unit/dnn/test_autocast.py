@@ -27,7 +27,6 @@ WIDE, HALF = ElementType.FLOAT32, ElementType.BFLOAT16
 
 
 def plain() -> LayerGraph:
-    """The network without its casts."""
     net = GraphBuilder("mixed", MapShape(4))
     y = net.conv("conv", 0, 2, 1, relu=False)
     y = net.add("add", y, net.layer("lrn", LocalResponseNormalization(1), y), relu=False)

@@ -28,8 +28,6 @@ def squared(n: int) -> CapturedStep:
 
 
 class Captures:
-    """Captures by a function, and notes at which batches."""
-
     def __init__(self, step_of: Callable[[int], CapturedStep]) -> None:
         self._step_of = step_of
         self.asked: list[int] = []

@@ -60,7 +60,6 @@ def test_views_that_coincide_at_one_length_are_one_there() -> None:
 
 
 def test_a_model_is_captured_on_sequences_of_other_lengths() -> None:
-    """Together, and each once."""
     asked: list[int] = []
 
     def capture(lengths: Sequence[int]) -> list[CapturedModel]:

@@ -72,7 +72,6 @@ def test_parameters(name: str, parameters: int) -> None:
 
 
 def test_every_network_is_counted_here() -> None:
-    """Each with its own name; nine of them in `test_shapes_of_networks.py`."""
     assert len(NETWORKS) == 33
     assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
 
@@ -121,7 +120,6 @@ def test_every_network_is_counted_here() -> None:
     ],
 )
 def test_layers_by_kind(name: str, kinds: dict[str, int]) -> None:
-    """As their sources and the papers' tables have them; each ends in one loss."""
     assert Counter(layer.kind.value for layer in build_network(name).layers) == {**kinds, "LOSS": 1}
 
 

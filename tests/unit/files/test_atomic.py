@@ -18,7 +18,6 @@ FILES = {"a.txt": b"new a", "b.txt": b"new b"}
 
 @pytest.fixture
 def disk_full_at_b(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full when b.txt is written."""
     write_bytes = Path.write_bytes
 
     def write(path: Path, content: bytes) -> int:
@@ -138,7 +137,6 @@ def test_a_broken_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["link", "number"])
 def test_an_open_file_is_written_from_its_position_on(tmp_path: Path, name: str) -> None:
-    """As /dev/stdout."""
     with (tmp_path / "out.txt").open("wb", buffering=0) as out:
         out.write(b"before ")
         number = Path("/proc/self/fd") / str(out.fileno())
@@ -168,7 +166,6 @@ def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
 
 
 def test_permissions_are_kept(tmp_path: Path) -> None:
-    """Also behind a link."""
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).touch(mode=0o600)
     (tmp_path / "link.txt").symlink_to("b.txt")

@@ -37,7 +37,6 @@ TOY: dict[str, Any] = {
 
 
 def with_value(profile: dict[str, Any], key_path: str, value: object) -> dict[str, Any]:
-    """Return a profile with one value set, at a path of keys."""
     changed = copy.deepcopy(profile)
     *sections, last = key_path.split(".")
     place = changed

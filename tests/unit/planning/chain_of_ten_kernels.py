@@ -28,7 +28,6 @@ def chain_problem(capacity_bytes: int, costs: CostModel = COSTS) -> Problem:
 
 
 def wait_of(name: str) -> IdleInterval:
-    """The idle interval of a map or gradient."""
     names = [each.name for each in WORKLOAD.step.storages]
     return next(each for each in chain_problem(1000).idle if names[each.buffer] == name)
 

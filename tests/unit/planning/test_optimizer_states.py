@@ -51,7 +51,6 @@ def plan_within(limits: MemoryLimits, costs: CostModel = COSTS, server: Server =
 
 
 def planned(device_bytes: int, server: Server = TOY_SERVER) -> tuple[TrainingPlan, Certificate, IterationTrace]:
-    """A plan, its certificate, and its replay."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=10_000)
     plan = plan_within(limits, server=server)
     assert plan.certificate is not None

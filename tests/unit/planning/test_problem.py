@@ -31,7 +31,6 @@ def problem(graph: LayerGraph = CHAIN, *, granule_bytes: int = 1) -> Problem:
 
 
 def waits(found: Problem) -> list[tuple[str, int, int, int, int]]:
-    """Idle intervals with the names of their buffers."""
     names = [each.name for each in found.workload.step.storages]
     return [(names[each.buffer], each.nbytes, each.made, each.last, each.next) for each in found.idle]
 

@@ -45,7 +45,6 @@ def drop_search(
 
 
 def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
-    """A search, and the problems that it tries."""
     seen: list[Problem] = []
 
     def watched(runs: Sequence[Run]) -> Problem:

@@ -52,7 +52,6 @@ def normalized() -> LayerGraph:
     ids=["chain", "forked", "normalized", "inference"],
 )
 def test_every_map_has_its_gradient(workload: Workload, expected: int) -> None:
-    """All is held throughout."""
     trace = replayed(Caffe(), workload)
     assert trace.pool_bytes == 30 + expected
     assert sum(change.delta_bytes for change in trace.memory if change.time_s == 0) == 30 + expected

@@ -167,7 +167,6 @@ def test_a_policy_sees_only_the_inputs_that_it_declares(
 
 
 def test_policies_of_installed_packages(monkeypatch: pytest.MonkeyPatch, written: Written) -> None:
-    """A package offers its policy behind an entry point of the group vdnnsim.policies."""
     written(OWN.format(label="offered"))
     offered = EntryPoint("offered", "own_policy:Mine", "vdnnsim.policies")
     monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([offered]).select(group=group))
@@ -204,7 +203,6 @@ OPTIONS = """
     ],
 )
 def test_options_of_plain_types(written: Written, options: dict[str, object], message: str) -> None:
-    """A value of another type is refused with what would be right; an integer is a number, a truth value is none."""
     types = written(COMPLETE + OPTIONS)
 
     assert describe_options(types["mine"]) == "count: 1, share: 0.5, careful: true, text: ..., several: ()"

@@ -74,7 +74,6 @@ PUBLISHED = (
 
 @pytest.mark.parametrize(("name", "requests", "segments"), PUBLISHED)
 def test_blocks_and_segments_lie_at_the_recorded_addresses(name: str, requests: int, segments: int) -> None:
-    """Each request, each segment, and what is there at the end, block for block."""
     recording = recording_of(FOLDER / f"{name}.txt")
     agreement = compare(recording, start_of(recording, DEFAULTS, name), DEFAULTS)
     assert agreement is not None

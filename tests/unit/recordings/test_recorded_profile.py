@@ -49,7 +49,6 @@ def operation(
 
 
 def rows(recorded: RecordedStep) -> dict[tuple[str, Phase], KernelRow]:
-    """Return the table of a step by operator and phase."""
     table = rows_of(recorded.operations, recorded.works, recorded.batch_size)
     return {(row.shape.operator, row.shape.phase): row for row in table}
 
@@ -75,7 +74,6 @@ def test_a_step_makes_a_table(trace: object, bias: str, tmp_path: Path) -> None:
 
 
 def test_a_table_of_a_trace_is_read_back(tmp_path: Path) -> None:
-    """With operators of PyTorch; a name without an operator is refused."""
     recorded = read_step(write(new_trace(), tmp_path / "trace.json"))
     made = rows_of(recorded.operations, recorded.works, 2)
     path = tmp_path / "t.kernels.csv"
@@ -143,7 +141,6 @@ def test_shapes_of_convolutions() -> None:
     ],
 )
 def test_impossible_convolutions_have_no_shape(dims: tuple[tuple[int, ...], ...], values: tuple[str, ...]) -> None:
-    """Channels that do not fit, groups that do not divide, no output, no stride, no such memory, other dimensions."""
     assert work_of(operation("convolution", dims, values=values), None).work is None
 
 
@@ -205,7 +202,6 @@ def test_rows_of_products_of_a_list_and_of_no_time() -> None:
 
 
 def test_operators_of_pytorch_have_one_name() -> None:
-    """In place or not, with an overload or a namespace."""
     names = ("aten.add_.Tensor", "aten::add", "add", "aten.add.default")
     assert {torch_operator(name) for name in names} == {"torch:add"}
     assert torch_operator("_") == "torch:_"

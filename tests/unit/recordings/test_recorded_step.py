@@ -19,7 +19,6 @@ MICRO = 1e-6
 
 
 def step_of(trace: object, folder: Path, name: str = "trace.json") -> RecordedStep:
-    """Return the step of a trace that is written to a folder."""
     return read_step(write(trace, folder / name))
 
 
@@ -206,7 +205,6 @@ def test_a_launch_before_the_first_operator_counts(tmp_path: Path) -> None:
 
 
 def test_malformed_events_are_skipped(tmp_path: Path) -> None:
-    """Times that are none, sizes that are no numbers, arguments that are no mapping."""
     trace = new_trace()
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::x\n", "ts": 7e6 + 1999, "dur": 0, "tid": 5}
     dims = [[1, "two"], 5, [[2], [True]], [[-3]], [2**80], [2**61]]

@@ -42,7 +42,6 @@ def kinds(step: CapturedStep) -> dict[str, tuple[BufferKind, int, int | None]]:
 
 @pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
 def test_a_trace_becomes_a_workload_of_times(trace: object, tmp_path: Path) -> None:
-    """Three operations in three phases; read back, it has layers."""
     step = captured_step(recorded(tmp_path, trace), "m")
     assert (step.batch_size, step.sample, step.mode, step.optimizer) == (2, "image", Mode.TRAINING, "sgd")
     assert [each.phase for each in step.operations] == [Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
@@ -134,7 +133,6 @@ def test_files_that_are_no_execution_trace_of_the_run_are_refused(content: bytes
 
 
 def test_inference_is_all_forward(tmp_path: Path) -> None:
-    """Without the thread of autograd and the update."""
     trace, update = new_trace(), ("Optimizer", "aten::add_")
     events = [each for each in trace["traceEvents"] if each["tid"] != 2 and not each["name"].startswith(update)]
     trace["traceEvents"] = events

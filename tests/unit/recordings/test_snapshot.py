@@ -43,7 +43,6 @@ def test_segments_blocks_in_use_and_events_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_requested_bytes_in_old_snapshots(tmp_path: Path, made: dict[str, Any], requested: int) -> None:
-    """In the history of the block, or nowhere."""
     held = {"size": MIB, "state": "active_pending_free", **made}
     (recording,) = read(tmp_path, [segment(LOW, held, kind="small")])
     assert recording.segments[0].blocks == (HeldBlock(LOW, MIB, requested),)

@@ -97,7 +97,6 @@ def test_a_history_that_begins_in_the_middle_is_undone_to_its_beginning(tmp_path
 def test_a_history_that_contradicts_the_end_is_refused(
     tmp_path: Path, events: list[dict[str, Any]], place: int
 ) -> None:
-    """A request without a block, frees of a block in use or of none, a segment not there or still there."""
     content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], events)
     with pytest.raises(
         RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* contradicts the memory after it"

@@ -179,7 +179,6 @@ class Late(Base, frozen=True, kw_only=True):
     name = "late"
 
     def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
-        """Plan the two GPUs differently."""
         plan = self.plan(setting)
         first = next(i for i, operation in enumerate(plan.operations) if isinstance(operation, Compute))
         twice = (*plan.operations[: first + 1], *plan.operations[first:])

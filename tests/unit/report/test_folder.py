@@ -107,7 +107,6 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="makes a repo
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package at the top of a repository with one commit."""
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "package"

@@ -90,7 +90,6 @@ def test_the_table_that_people_read() -> None:
 
 
 def drawn(result: ScenarioResult, frontier: Frontier) -> Figure:
-    """The slide."""
     with house_style():
         figure = frontier_figure(result, frontier, "title", "gap")
         figure.canvas.draw()

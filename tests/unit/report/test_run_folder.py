@@ -113,13 +113,11 @@ def names(folder: Path) -> set[str]:
 
 
 def rename_in_manifest(folder: Path, **changes: object) -> None:
-    """Say other things in the manifest."""
     content = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(content | changes))
 
 
 def test_stale_traces_of_an_earlier_run_are_removed(folder: Path, result: ScenarioResult, move: PolicyResult) -> None:
-    """A run of one policy compares none: that picture goes as well."""
     (folder / "trace_mine.json").write_text("mine")
     written = write_report(replace(result, results=(move,)), folder)
     assert (len(written.files), written.removed) == (7, 3)

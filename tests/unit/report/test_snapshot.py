@@ -59,7 +59,6 @@ def replayed(workload: Workload, server: Server, model: MemoryChoice, *policies:
 def run_of(
     model: MemoryChoice, memory_bytes: int | None = None, *policies: str, network: str = "alexnet"
 ) -> ScenarioResult:
-    """Replay a network with eight images."""
     server = read_profile(find_profile("titan_x_maxwell", Path()))
     if memory_bytes is not None:
         server = replace(server, gpu=replace(server.gpu, memory_bytes=memory_bytes))

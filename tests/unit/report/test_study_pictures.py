@@ -117,7 +117,6 @@ def test_a_line_marks_the_last_point_that_fits() -> None:
 
 
 def test_marks_and_panels() -> None:
-    """Two machines are two panels; a mark beyond the axis is left out."""
     other = [{**each, "hardware": "two"} for each in ROWS]
     marks = (Mark("here", 2.0), Mark("far", 400.0))
     figure = lines_figure([*ROWS, *other], replace(LINES, panels="hardware", marks=marks))

@@ -68,7 +68,6 @@ def calibrated(folder: Path, rows: list[KernelRow]) -> Server:
 
 
 def results(folder: Path) -> list[dict[str, str]]:
-    """Return the rows of base(p) and vdnn_all(m)."""
     with (folder / "out" / "results.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

@@ -39,7 +39,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def scenario(folder: Path, workload: str, more: str = "") -> Scenario:
-    """Return a scenario with a workload."""
     (folder / "x.yaml").write_text(SCENARIO.format(workload=workload) + more)
     return read_scenario(Path("x.yaml"))
 
@@ -53,7 +52,6 @@ def refusal(folder: Path, workload: str) -> str:
 
 
 def test_one_of_several_lengths_is_chosen(folder: Path) -> None:
-    """By default that of the first file."""
     for tokens in (8, 16):
         write_captured_step(sequences(tokens), folder / f"t{tokens}.step.json")
     steps = "step: [t8.step.json, t16.step.json]"

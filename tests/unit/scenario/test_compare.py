@@ -78,7 +78,6 @@ def test_policies_that_do_not_fit_are_apart(tmp_path: Path) -> None:
 
 
 def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
-    """A table by rank, the CSV twice, the picture; a name given twice counts once."""
     scenario_file(tmp_path)
     asked = "none,base(m),vdnn_all(m),none(p)"
 
@@ -99,7 +98,6 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
 
 
 def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> None:
-    """Both choices of algorithms; the user's own, which refuses; and the scenario's options."""
     searching = "{policy: vdnn_all, prefetch_search: fig10_without_pool}"
     scenario_file(tmp_path).write_text(SMALL.replace("base(p)", searching))
     (tmp_path / "picky_policy.py").write_text(PICKY)

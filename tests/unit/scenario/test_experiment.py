@@ -20,7 +20,6 @@ DEEP = {"densenet121", "p3d_resnet199", "vgg316", "vgg416"}
 
 
 def results(name: str, *labels: str) -> dict[str, PolicyResult]:
-    """Run policies of a shipped scenario."""
     scenario = read_scenario(SCENARIOS / f"{name}.yaml")
     policies = tuple(each for each in scenario.policies if each.label in labels)
     result = run_scenario(replace(scenario, policies=policies))

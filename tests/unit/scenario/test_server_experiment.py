@@ -32,8 +32,6 @@ ALONE = Base().plan(toy_setting(WORKLOAD, COSTS))
 
 
 class Given(Policy, frozen=True, kw_only=True):
-    """Returns plans of a test."""
-
     name: ClassVar[str] = "given"
     summary: ClassVar[str] = "plans of a test"
 

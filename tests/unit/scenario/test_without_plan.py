@@ -29,7 +29,6 @@ MANY = ("'accumulate(steps=2)'", "base(p)", "page_migration", "'checkpoint(segme
 
 
 def test_a_policy_without_a_plan_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    """On the terminal, in the report, in both machine-readable files; and base(p) has its numbers."""
     done = vdnnsim("run", "s.yaml", "--out", "out", folder=scenario(tmp_path, *MANY))
     assert done.returncode == 0
     printed = " ".join(done.stdout.split())

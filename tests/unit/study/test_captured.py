@@ -40,7 +40,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rows(folder: Path, workload: str, axes: str, workers: int = 1) -> list[dict[str, str]]:
-    """Return the table of a study that is computed now."""
     (folder / "s.yaml").write_text(STUDY.format(workload=workload, axes=axes))
     study = read_study(Path("s.yaml"))
     with writing(folder / "out") as store:

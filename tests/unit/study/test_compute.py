@@ -87,7 +87,6 @@ def test_points_that_share_have_the_results_of_points_alone(label: str, tmp_path
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_several_gpus(gpus: int, tmp_path: Path) -> None:
-    """On the server of the swap paper, whose links two GPUs share; a slower link is one of every PCIe."""
     resolver, runner = Resolver(scenario(tmp_path, "p100_x2"), tmp_path), PointRunner()
     policy = resolve_policy("vdnn_all(p)", known_policies())
     seen = set()

@@ -51,7 +51,6 @@ def test_a_sweep_writes_the_pictures_of_its_study_and_a_second_one_the_same_byte
 
 
 def test_the_machines_of_an_axis_are_inputs(tmp_path: Path) -> None:
-    """That of the scenario is first, and once."""
     machines = "hardware: [titan_xp, titan_x_maxwell]"
     code, output, out = swept(tmp_path, STUDY.replace("gpu.memory: [512 MiB, 1 GiB, 12 GiB]", machines))
     assert code == 0, output

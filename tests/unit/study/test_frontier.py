@@ -38,15 +38,12 @@ class Planner(Policy, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Return one of the two plans with a certificate."""
         nbytes = setting.limits.device_bytes
         plan = (NONE if nbytes >= 1080 and not 1100 <= nbytes < 1200 else MOVE).plan(setting)
         return replace(plan, policy=self.label, certificate=Certificate(BOUND_S, BoundClass.OFFLOAD))
 
 
 class Steps:
-    """Counts replays as a progress line does."""
-
     def __init__(self) -> None:
         self.expected = 0
         self.names: list[str] = []
@@ -127,13 +124,11 @@ def test_no_policy_is_below_the_bound_and_more_memory_is_never_slower() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a small scenario in it."""
     (tmp_path / "small.yaml").write_text(SMALL)
     return tmp_path
 
 
 def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
-    """Each capacity is a row, and so is each policy in the CSV."""
     arguments = ("small.yaml", "--capacities", "3", "--csv", "table.csv")
     done = vdnnsim("frontier", *arguments, folder=folder)
 
@@ -157,7 +152,6 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
 
 
 def test_foreign_files_are_not_overwritten(folder: Path) -> None:
-    """It says so before anything is planned."""
     (folder / "frontier.md").write_text("mine")
     done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder)
     assert done.returncode == 1
@@ -166,7 +160,6 @@ def test_foreign_files_are_not_overwritten(folder: Path) -> None:
 
 
 def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
-    """With its options; it is no policy beside itself."""
     (folder / "small.yaml").write_text(SMALL.replace("base(p), vdnn_all(m)", "{policy: optimal, chunk: whole}"))
     arguments = ("small.yaml", "--capacities", "3", "--time-limit", "5 s", "--csv", "table.csv")
     done = vdnnsim("frontier", *arguments, folder=folder)

@@ -61,7 +61,6 @@ def scenario(*policies: Policy, memory_bytes: int = 768 + 1039, batch_size: int 
 
 
 def test_each_policy_has_its_largest_batch() -> None:
-    """In the order of the scenario, with the speed that a run at this batch has."""
     asked = scenario(NONE, BASE, STAGGERED)
 
     found = largest_batches(asked)

@@ -61,7 +61,6 @@ def test_a_mark_that_is_no_quantity_is_refused_in_a_short_line(tmp_path: Path, m
     ],
 )
 def test_a_mark_has_the_unit_of_its_axis(tmp_path: Path, x: str, mark: str, value: float) -> None:
-    """An expression, and what counts, has plain numbers."""
     columns = (*COLUMNS, x) if " " not in x else COLUMNS
     (picture,) = read(
         tmp_path, f"[{{name: a, title: t, kind: lines, x: {x}, y: fits, marks: {{here: {mark}}}}}]", columns

@@ -111,7 +111,6 @@ def test_the_example_of_the_help_is_a_study(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["batch", "crossover", "gpus", "memory", "nvlink"])
 def test_the_report_of_a_study_is_of_its_grid(name: str) -> None:
-    """As many rows as points, in their order, none of them failed; every picture is there and shown."""
     study = read_study(ROOT / "scenarios" / "studies" / f"{name}.yaml")
     report = ROOT / "reports" / "studies" / name
     with (report / "results.csv").open(encoding="utf-8", newline="") as file:

@@ -21,7 +21,6 @@ def fill(folder: Path, rows: int) -> None:
 
 
 def test_outcomes_are_found_by_the_next_process(tmp_path: Path) -> None:
-    """Floats, truth values and errors are read as they were written."""
     with writing(tmp_path / "new") as store:
         store.add([("a", {}, FINISHED), ("b", {}, failed("no such link"))], MODEL)
     with reading(tmp_path / "new") as store:
@@ -113,7 +112,6 @@ def test_a_full_disk_keeps_earlier_outcomes(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_locked_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program writes to it."""
     fill(tmp_path, 1)
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **{**options, "timeout": 0}))
@@ -138,7 +136,6 @@ def test_a_folder_where_nothing_can_be_written_is_read(tmp_path: Path, monkeypat
 
 
 def test_pages_that_changed_places_are_damage(tmp_path: Path) -> None:
-    """Two leaves of the tree, each whole."""
     fill(tmp_path, 400)
     path = tmp_path / DATABASE
     data = bytearray(path.read_bytes())

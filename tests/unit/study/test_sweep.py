@@ -128,7 +128,6 @@ def test_parquet_without_pyarrow_is_one_line(folder: Path, monkeypatch: pytest.M
 
 
 def test_parquet_equals_the_csv(folder: Path) -> None:
-    """A cell that is empty there is null here."""
     parquet = pytest.importorskip("pyarrow.parquet")
 
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--parquet", "s.parquet", folder=folder)
@@ -151,7 +150,6 @@ def batches(tmp_path: Path) -> Path:
 
 
 def sweep(batches: Path, *options: str) -> tuple[int, list[str], str]:
-    """Sweep in this process: exit status, counts, standard error."""
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--out", "s", *options, folder=batches)
     return done.returncode, done.stdout.split()[3:], done.stderr
 

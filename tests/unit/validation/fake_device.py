@@ -100,7 +100,6 @@ class FakeExecutor:
 
 
 def slowed(trace: IterationTrace, factor: float) -> IterationTrace:
-    """Return a trace whose times are multiplied by a factor."""
     return replace(
         trace,
         iteration_s=trace.iteration_s * factor,

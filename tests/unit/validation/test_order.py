@@ -18,7 +18,6 @@ def trace() -> IterationTrace:
 
 
 def moved(trace: IterationTrace, operation: int, delay_s: float) -> IterationTrace:
-    """Let one span start and end later, or earlier."""
     delays = [delay_s if span.operation == operation else 0.0 for span in trace.spans]
     pairs = zip(trace.spans, delays, strict=True)
     return replace(trace, spans=tuple(replace(one, start_s=one.start_s + s, end_s=one.end_s + s) for one, s in pairs))

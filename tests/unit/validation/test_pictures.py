@@ -71,7 +71,6 @@ def test_memory_has_both_maxima_in_its_legend() -> None:
 
 
 def test_titles_and_the_row_that_is_shown(make_row: RowMaker) -> None:
-    """Both wait for copies, one of them for half of its time; the other does so for none of it."""
     idle = make_row()
     assert idle.simulated is not None
     idle = replace(idle, simulated=replace(idle.simulated, stall_by_cause=()))

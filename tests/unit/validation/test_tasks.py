@@ -21,7 +21,6 @@ def test_tasks_have_every_policy_and_known_networks() -> None:
 
 @pytest.mark.parametrize("tasks", [CPU_TASKS, GPU_TASKS])
 def test_every_policy_runs_somewhere_and_the_papers_everywhere(tasks: tuple[Task, ...]) -> None:
-    """Every policy in enough memory and in too little; nine that the paper has, with both rules for algorithms."""
     policies = every_policy(known_policies())
     assert {task.memory_share is None for task in tasks if task.chosen(policies) == policies} == {True, False}
     alone = [policy.label for policy in Task("vgg16", 64, paper_alone=True).chosen(policies)]

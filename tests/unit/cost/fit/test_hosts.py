@@ -29,7 +29,6 @@ def test_what_rows_were_made_of_is_found_again() -> None:
 
 @pytest.mark.parametrize("name", ["a100_40gb", "titan_rtx", "rtx_2080ti", "titan_v"])
 def test_profiles_state_what_the_fit_finds(name: str) -> None:
-    """In three digits, and as fitted."""
     server = load_profile(PROFILES / f"{name}.yaml").server
     rows = pd.read_csv(ROWS)
 
