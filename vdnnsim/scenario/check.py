@@ -61,7 +61,7 @@ def _expectations(server: Server) -> list[str]:
     expected = {
         Basis.DATASHEET: "no kernel was timed, so steps take what its maker's peaks allow: real ones take "
         f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long",
-        Basis.CARRIED_OVER: "no kernel was timed, and its cost model is that of a sister card: expect errors of steps "
+        Basis.CARRIED_OVER: "no kernel was timed, and its cost model is that of another card: expect errors of steps "
         f"of 3 to {100 * OF_SISTER_CARDS:.0f} % on average, of single networks up to 60 %",
     }
     states_any = any(each.path.startswith("cost_model.") for each in server.figures)

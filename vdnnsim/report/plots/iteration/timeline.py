@@ -203,6 +203,8 @@ def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -
 _ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0, None: 1.0}
 """Rows of the streams, and of stalls under None."""
 _HEIGHT = 0.8
+_LEAST_ROWS: Final = 2.2
+"""Rows for which axes have room at least."""
 _POINTS = 13
 
 
@@ -225,8 +227,10 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     bars = trace_bars(trace, _ROWS)
     halves = draw_halves(figure, bars, iteration, window, heights=(2, 3), height=_HEIGHT)
     rows = {name: row for stream, row in _ROWS.items() if (name := _row_name(trace, stream))}
+    low, high = min(rows.values()) - 0.6, max(rows.values()) + 0.6
+    margin = max(0.0, _LEAST_ROWS - (high - low)) / 2
     for axes in halves:
-        axes.set_ylim(min(rows.values()) - 0.6, max(rows.values()) + 0.6)
+        axes.set_ylim(low - margin, high + margin)
         axes.set_yticks([*rows.values()], [*rows])
     part = halves[1]
     if waits_for_copies(trace):
