@@ -3,13 +3,14 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from random import Random
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured_steps import chain, checkpointed, residual
+from tests.hostile.mutations import as_yaml, mutated_tree
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -17,43 +18,7 @@ from vdnnsim.errors import InputError
 from vdnnsim.plans.schedule import iteration
 
 DOCUMENTS = [json.loads(msgspec.json.encode(step)) for step in (chain(), residual(), checkpointed())]
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-2, 25)
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=20)
-    | st.sampled_from(["feature maps", "gradient maps", "weights", "forward", "backward", "update", "write", "int64"])
-)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-)
-
-
-@st.composite
-def mutations(draw: st.DrawFn) -> Any:  # noqa: ANN401 - JSON
-    """Return a document in which one to four values are replaced, removed or doubled."""
-    document = json.loads(json.dumps(draw(st.sampled_from(DOCUMENTS))))
-    for _ in range(draw(st.integers(1, 4))):
-        place = document
-        while True:
-            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-            if not keys:
-                break
-            key = draw(st.sampled_from(keys))
-            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 9)):
-                place = place[key]
-                continue
-            change = draw(st.sampled_from(["replace", "replace", "remove", "double"]))
-            if change == "remove":
-                del place[key]
-            elif change == "double" and isinstance(place, list):
-                place.insert(key, place[key])
-            else:
-                place[key] = draw(VALUES)
-            break
-    return document
+WORDS = (("feature maps", "gradient maps", "weights"), ("forward", "backward", "update", "write"), ("int64",))
 
 
 def answer(data: bytes) -> CapturedWorkload | None:
@@ -68,10 +33,10 @@ def answer(data: bytes) -> CapturedWorkload | None:
     return None
 
 
-@given(mutations())
-def test_a_mutated_file_is_read_or_refused_in_one_line(document: object) -> None:
+@given(st.sampled_from(DOCUMENTS), st.randoms())
+def test_a_mutated_file_is_read_or_refused_in_one_line(document: object, draw: Random) -> None:
     """What can be read has layers whose phases are all operations, once each, backward in its order."""
-    workload = answer(json.dumps(document).encode())
+    workload = answer(as_yaml(mutated_tree(document, draw, WORDS)))
     if workload is None:
         return
     runs = iteration(workload)

@@ -1,15 +1,16 @@
 """Whatever a scenario or a profile holds, reading it works or answers with one line that names the file."""
 
-import copy
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.hostile.mutations import mutated_tree
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.scenario.read import read_scenario
@@ -67,37 +68,6 @@ def as_yaml(value: object) -> bytes:
     return yaml.dump(value, allow_unicode=True).encode("utf-8", errors="surrogatepass")
 
 
-def places(value: object, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, member in inner:
-        yield (*place, key)
-        yield from places(member, (*place, key))
-
-
-@st.composite
-def mutations(draw: st.DrawFn, good: dict[str, Any]) -> bytes:
-    """Draw a good file in which up to three places are dropped, renamed, doubled or replaced."""
-    structure = copy.deepcopy(good)
-    for _ in range(draw(st.integers(1, 3))):
-        if not (known := list(places(structure))):
-            break
-        *way, last = draw(st.sampled_from(known))
-        parent: Any = structure
-        for key in way:
-            parent = parent[key]
-        match draw(st.sampled_from(["drop", "rename", "double", "replace"])):
-            case "drop":
-                del parent[last]
-            case "rename" if isinstance(parent, dict):
-                name = draw(st.text() | st.sampled_from(sorted(map(str, parent))))
-                parent[name] = parent.pop(last)
-            case "double" if isinstance(parent, list):
-                parent.append(parent[last])
-            case _:
-                parent[last] = copy.deepcopy(draw(VALUES))
-    return as_yaml(structure)
-
-
 @given(st.binary(max_size=300))
 @example(b"")
 @example(b"\xff\xfe")
@@ -130,14 +100,10 @@ def test_any_option_of_a_policy(option: str, value: str) -> None:
     assert_answers_in_one_line(read_scenario, as_yaml(scenario), "x.yaml")
 
 
-@given(mutations(SCENARIO))
-def test_a_good_scenario_with_mistakes(data: bytes) -> None:
-    assert_answers_in_one_line(read_scenario, data, "x.yaml")
-
-
-@given(mutations(PROFILE))
-def test_a_good_profile_with_mistakes(data: bytes) -> None:
-    assert_answers_in_one_line(read_profile, data, "titan_x_maxwell.yaml")
+@given(st.randoms())
+def test_good_files_with_mistakes(draw: Random) -> None:
+    assert_answers_in_one_line(read_scenario, as_yaml(mutated_tree(SCENARIO, draw)), "x.yaml")
+    assert_answers_in_one_line(read_profile, as_yaml(mutated_tree(PROFILE, draw)), "titan_x_maxwell.yaml")
 
 
 def test_the_files_without_mistakes_are_valid() -> None:
