@@ -105,7 +105,7 @@ def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[
 
 
 @pytest.mark.parametrize("kinds", LATE)
-def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
+def test_pinned_memory_stays_while_a_step_needs_it(
     model: Network, made: Planned, kinds: tuple[type[Action], ...]
 ) -> None:
     @contextmanager

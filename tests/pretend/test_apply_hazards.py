@@ -135,9 +135,7 @@ def _not_growing() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("amid", [(_emptied,), (_growing, _emptied, _not_growing, _emptied)])
-def test_the_cache_is_emptied_and_the_allocator_set_amid_a_step(
-    amid: tuple[Callable[[], None], ...], policy: str
-) -> None:
+def test_the_cache_is_emptied_or_the_allocator_set_midway(amid: tuple[Callable[[], None], ...], policy: str) -> None:
     """After each layer of forward and before each of backward, while freed memory may still be copied."""
     model = perceptron()
     made = planned(model, policy)

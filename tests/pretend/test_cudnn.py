@@ -147,9 +147,7 @@ def test_dropout_has_a_generator_for_each_thread_that_the_card_holds() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_batch_normalization_reserves_nothing_beside_its_statistics(
-    dtype: torch.dtype, layout: torch.memory_format
-) -> None:
+def test_batch_normalization_reserves_its_statistics_alone(dtype: torch.dtype, layout: torch.memory_format) -> None:
     """Without an activation or a sum to fuse there is no mask to keep for backward, and cuDNN says so: 0 B."""
     x = torch.empty(8, 64, 28, 28, dtype=dtype, device="cuda").contiguous(memory_format=layout)
     channels = [torch.zeros(64, device="cuda") for _ in range(4)]

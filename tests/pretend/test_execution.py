@@ -65,9 +65,7 @@ def test_a_closed_device_leaves_no_memory_to_the_next() -> None:
 
 @pytest.mark.parametrize("seconds", [framework_first, every_second_explicit])
 @pytest.mark.parametrize("network", [tiny_forked, tiny_residual])
-def test_every_plan_asks_for_what_it_counts(
-    device: CudaDevice, network: Callable[[], LayerGraph], seconds: Seconds
-) -> None:
+def test_plans_ask_for_what_they_count(device: CudaDevice, network: Callable[[], LayerGraph], seconds: Seconds) -> None:
     """To the byte, kernels of PyTorch that state no workspace among them."""
     bench = Bench.of(device, PyTorchLibrary("cuda"))
     workload = Workload(network(), 12)

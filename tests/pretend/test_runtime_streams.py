@@ -181,9 +181,7 @@ def test_host_function_is_called_when_its_stream_reaches_it(controls: Controls, 
     assert tensor.cpu().tolist() == [9, 9, 9, 9]
 
 
-def test_a_kernel_has_its_name_and_a_function_of_the_host_can_stand_in_for_it(
-    controls: Controls, cuda: ctypes.CDLL
-) -> None:
+def test_a_kernel_has_its_name_and_a_host_function_can_stand_in_for_it(controls: Controls, cuda: ctypes.CDLL) -> None:
     """512 x 3 floats are filled by a kernel of PyTorch's that has FillFunctor in its name, in one launch."""
     tensor = torch.empty(512, 3, device="cuda")
     blocks: list[int] = []

@@ -41,9 +41,7 @@ def served(requests: Sequence[Request], model: MemoryModel, capacity_bytes: int 
 
 @MODELS
 @given(requests=REQUESTS)
-def test_the_pool_is_whole_blocks_and_no_less_than_the_bytes_in_use(
-    model: MemoryModel, requests: list[Request]
-) -> None:
+def test_the_pool_is_whole_blocks_of_at_least_the_bytes_in_use(model: MemoryModel, requests: list[Request]) -> None:
     least, answer = served(requests, MemoryModel.IDEAL), served(requests, model)
 
     assert answer.deltas == least.deltas
@@ -54,7 +52,7 @@ def test_the_pool_is_whole_blocks_and_no_less_than_the_bytes_in_use(
 
 @MODELS
 @given(requests=REQUESTS)
-def test_a_pool_just_as_large_as_needed_serves_the_same(model: MemoryModel, requests: list[Request]) -> None:
+def test_a_pool_as_large_as_needed_is_enough(model: MemoryModel, requests: list[Request]) -> None:
     answer = served(requests, model)
 
     assert served(requests, model, answer.pool_bytes) == answer

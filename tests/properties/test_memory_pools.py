@@ -81,9 +81,7 @@ def test_the_peak_of_ideal_is_the_largest_sum_of_granules(requests: list[Request
 
 @WITH_ADDRESSES
 @given(requests=REQUESTS, granule_bytes=GRANULES)
-def test_addresses_never_need_less_than_the_sum(
-    model: MemoryModel, requests: list[Request], granule_bytes: int
-) -> None:
+def test_addresses_need_no_less_than_the_sum(model: MemoryModel, requests: list[Request], granule_bytes: int) -> None:
     least = served(requests, MemoryModel.IDEAL, granule_bytes)
     answer = served(requests, model, granule_bytes)
 
@@ -93,9 +91,7 @@ def test_addresses_never_need_less_than_the_sum(
 
 @pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.PLANNED])
 @given(requests=REQUESTS, granule_bytes=GRANULES)
-def test_a_pool_just_as_large_as_needed_serves_the_same(
-    model: MemoryModel, requests: list[Request], granule_bytes: int
-) -> None:
+def test_a_pool_as_large_as_needed_is_enough(model: MemoryModel, requests: list[Request], granule_bytes: int) -> None:
     """Not `best_fit`: in a smaller pool memory never used may be the best fit instead of a gap below."""
     answer = served(requests, model, granule_bytes)
 

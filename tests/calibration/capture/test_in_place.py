@@ -79,9 +79,7 @@ class Sums(torch.autograd.Function):
         pytest.param(Sums.apply, ["add.Tensor"] * 2, id="backward in Python"),
     ],
 )
-def test_gradients_that_are_held_elsewhere_are_not_written_over(
-    compute: Callable[[Tensor], Tensor], names: list[str]
-) -> None:
+def test_gradients_held_elsewhere_are_not_written_over(compute: Callable[[Tensor], Tensor], names: list[str]) -> None:
     assert [each.name for each in of_backward(captured(compute), "add")] == [f"aten.{each}" for each in names]
 
 

@@ -48,7 +48,7 @@ def test_a_cached_capture_is_used_until_an_imported_file_changes(net: Path, tmp_
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_batches_are_captured_in_one_process_unless_they_are_cached(
+def test_batches_not_cached_are_captured_in_one_process(
     net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 4, then at 4, 2 and 1, of which two are missing."""
@@ -113,9 +113,7 @@ def test_a_cache_that_cannot_be_written_fails_no_capture(net: Path, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_the_cache_drops_what_was_used_least_recently(
-    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_drops_the_least_recently_used(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three files of 1,000 bytes, two may stay beside that of a new capture."""
     cache = tmp_path / "cache"
     cache.mkdir()

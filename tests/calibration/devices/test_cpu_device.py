@@ -72,9 +72,7 @@ def test_the_capacity_is_the_memory_of_the_machine(limit_bytes: int | None) -> N
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(5, 4), (1, 1)])
-def test_all_cores_but_one_compute_and_copies_have_a_thread_each(
-    monkeypatch: pytest.MonkeyPatch, cores: int, threads: int
-) -> None:
+def test_all_cores_but_one_compute_beside_copies(monkeypatch: pytest.MonkeyPatch, cores: int, threads: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     before = torch.get_num_threads(), sys.getswitchinterval()
     device = CpuDevice()

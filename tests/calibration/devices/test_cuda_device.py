@@ -136,9 +136,7 @@ def test_peaks_are_beyond_what_stood_at_begin(gpu: Gpu) -> None:
     assert device.peaks() == MemoryCount(50, 512, 2048)
 
 
-def test_the_context_is_what_the_driver_counts_beyond_what_pytorch_reserved(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_context_is_what_the_driver_counts_beyond_pytorch(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 1000 bytes 300 are free and 512 reserved: 188 are left, which beside others are not ours alone."""
     assert not gpu.log
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (300, 1000))

@@ -63,9 +63,7 @@ def test_a_pytorch_that_is_broken_or_too_old_is_named(
 
 
 @pytest.mark.parametrize(("of_user", "seen"), [(None, "ERROR"), ("INFO", "INFO")])
-def test_pytorch_logs_errors_alone_unless_asked(
-    monkeypatch: pytest.MonkeyPatch, of_user: str | None, seen: str
-) -> None:
+def test_pytorch_logs_errors_alone_by_default(monkeypatch: pytest.MonkeyPatch, of_user: str | None, seen: str) -> None:
     """Its C++ takes its level when it is loaded; what the user asked for holds."""
     script = (
         "import os, sys\n"
@@ -104,9 +102,7 @@ def test_missing_cuda_names_build_and_missing_driver(monkeypatch: pytest.MonkeyP
         open_device("cuda", 0, warn=unexpected)
 
 
-def test_missing_cuda_quotes_pytorchs_warning_and_names_the_driver(
-    monkeypatch: pytest.MonkeyPatch, nvidia_smi: Smi
-) -> None:
+def test_missing_cuda_quotes_pytorch_and_names_the_driver(monkeypatch: pytest.MonkeyPatch, nvidia_smi: Smi) -> None:
     def too_old() -> bool:
         warnings.warn(
             "CUDA initialization: The NVIDIA driver on your system is too old. (Triggered internally at x.cpp:1.)",

@@ -102,7 +102,7 @@ def test_fields_unknown_to_nvidia_smi_are_left_out(gpu: Device, nvidia_smi: Smi)
     assert dict(provenance(gpu))["pcie"] == "generation 4 x16 seen"
 
 
-def test_without_nvidia_smi_the_fields_of_pytorch_remain(
+def test_without_nvidia_smi_pytorchs_fields_remain(
     gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

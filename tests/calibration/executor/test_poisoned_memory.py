@@ -24,9 +24,7 @@ LATE_S = 0.01
 
 @pytest.mark.parametrize("policy", [Base(), VdnnAll()], ids=lambda policy: policy.label)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_nothing_is_read_before_it_is_there_or_after_it_is_gone(
-    bench: Bench, network: Callable[[], LayerGraph], policy: Policy
-) -> None:
+def test_nothing_is_read_too_early_or_late(bench: Bench, network: Callable[[], LayerGraph], policy: Policy) -> None:
     late = replace(bench, device=poisoned(bench.device))
     workload = bench.workload(network)
     plan = bench.plan(workload, policy, every_second_explicit)

@@ -64,9 +64,7 @@ def caching_device() -> Iterator[CachingDevice]:
     device.close()
 
 
-def test_reserved_bytes_count_from_the_first_run_of_a_plan(
-    caching_device: CachingDevice, library: PyTorchLibrary
-) -> None:
+def test_reserved_bytes_count_from_a_plans_first_run(caching_device: CachingDevice, library: PyTorchLibrary) -> None:
     """Every run of a plan allocates the same, from the second on in what was reserved; another plan starts empty."""
     bench = Bench.of(caching_device, library)
     workload = bench.workload(tiny_linear)

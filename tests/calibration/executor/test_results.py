@@ -78,7 +78,7 @@ def check(bench: Bench, network: Callable[[], LayerGraph], plan: TrainingPlan, l
 
 @pytest.mark.parametrize("policy", every_policy(), ids=lambda policy: policy.label)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_every_policy_computes_what_plain_pytorch_does(
+def test_each_policy_computes_what_pytorch_does(
     bench: Bench, network: Callable[[], LayerGraph], policy: Policy
 ) -> None:
     """Under (p) all algorithms are the framework's own; (m) takes the least workspace of each layer."""

@@ -27,9 +27,7 @@ READERS: dict[str, Callable[[GraphBuilder, int], int]] = {
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("element_type", [ElementType.FLOAT32, ElementType.BFLOAT16])
 @pytest.mark.parametrize("reader", READERS)
-def test_adding_is_one_sum_of_the_whole_gradient(
-    reader: str, element_type: ElementType, *, channels_last: bool
-) -> None:
+def test_adding_is_one_sum_of_all_gradients(reader: str, element_type: ElementType, *, channels_last: bool) -> None:
     library = PyTorchLibrary("cpu", channels_last=channels_last)
     (adding, layer), (writing, same_layer) = added_to(READERS[reader])
     workload = Workload(adding, 2, element_type)

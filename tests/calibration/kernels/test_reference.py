@@ -43,9 +43,7 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
 
 
 @pytest.mark.parametrize(("network", "images", "threads"), [(alexnet_like, BATCH_SIZE, 2), (three_readers, 1, 1)])
-def test_loss_and_gradients_on_two_threads_and_of_one_image(
-    network: Callable[[], LayerGraph], images: int, threads: int
-) -> None:
+def test_results_on_two_threads_and_of_one_image(network: Callable[[], LayerGraph], images: int, threads: int) -> None:
     """With one small image and one thread PyTorch leaves oneDNN out (`use_mkldnn` in aten/native/Convolution.cpp)."""
     torch.set_num_threads(threads)
     assert_plain(Workload(network(), images), channels_last=False)
@@ -57,9 +55,7 @@ def explicit_everywhere(layer: Layer, _phase: Phase) -> str | None:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("network", [tiny_linear, tiny_forked, tiny_residual])
-def test_explicit_gemm_everywhere_gives_nearly_the_same(
-    network: Callable[[], LayerGraph], *, channels_last: bool
-) -> None:
+def test_explicit_gemm_everywhere_is_nearly_the_same(network: Callable[[], LayerGraph], *, channels_last: bool) -> None:
     """An error of 1e-5 of the norm is 170 unit roundoffs of float32: a few in each layer; a wrong kernel is off by 1.
 
     The two runs differ in bits, or the choice was not obeyed.

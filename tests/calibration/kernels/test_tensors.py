@@ -14,7 +14,7 @@ from vdnnsim.dnn.workload import Workload
 
 @pytest.mark.parametrize(("channels_last", "layout"), [(False, torch.contiguous_format), (True, torch.channels_last)])
 @pytest.mark.parametrize("shape", [MapShape(3, 4, 5), MapShape(6), MapShape(1, 4, 4)])
-def test_a_map_has_the_strides_that_pytorch_gives(
+def test_a_map_has_strides_as_pytorch_gives(
     shape: MapShape, layout: torch.memory_format, *, channels_last: bool
 ) -> None:
     """Where a size is 1 its stride means nothing to a loop, but to aten's guess of the layout."""

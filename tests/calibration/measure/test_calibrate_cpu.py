@@ -102,9 +102,7 @@ def test_every_kernel_of_the_network_has_its_rows(folder: Path) -> None:
     ]
 
 
-def test_an_interrupt_keeps_what_was_measured_and_the_same_command_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_keeps_what_was_measured_and_can_be_resumed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = Journal.keep
 
     def interrupted(journal: Journal, key: str, value: object) -> None:
@@ -126,9 +124,7 @@ def test_an_interrupt_keeps_what_was_measured_and_the_same_command_goes_on(
     assert not (folder / "hw_profiles" / "cpu.partial.jsonl").exists()
 
 
-def test_an_interrupt_before_the_first_measurement_leaves_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_before_any_measurement_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

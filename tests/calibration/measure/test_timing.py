@@ -23,9 +23,7 @@ def test_a_steady_work_is_run_ten_times_after_its_first_run(device: FakeDevice) 
 
 
 @pytest.mark.parametrize(("box", "count"), [(TimeBox(budget_s=0.0421), 20), (TimeBox(budget_s=10.0, most=30), 30)])
-def test_an_unsteady_work_is_run_until_budget_or_most_runs_are_used(
-    device: FakeDevice, box: TimeBox, count: int
-) -> None:
+def test_an_unsteady_work_is_run_until_time_or_runs_are_used_up(device: FakeDevice, box: TimeBox, count: int) -> None:
     """2 and 2.2 ms by turns spread by about 9 %; 42 ms hold two batches of ten, 2.1 ms a run."""
     sample = time_work(device, device.compute, device.work(2e-3, 2.2e-3), box)
     assert sample.count == count

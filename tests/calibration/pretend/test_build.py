@@ -139,9 +139,7 @@ def test_compile_error_quotes_the_compiler(packages: Path, sources: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("sources")
-def test_runtime_that_another_process_compiled_meanwhile_is_used(
-    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_compiled_meanwhile_is_used(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process renames its folder first, so this one's rename finds a folder that is not empty."""
     torch = find_torch([str(packages)])
     done = build_runtime(torch, tmp_path / "other")

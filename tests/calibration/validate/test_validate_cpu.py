@@ -93,9 +93,7 @@ def test_times_beyond_the_tolerance_are_exit_status_3(monkeypatch: pytest.Monkey
     assert "**Does not hold: iteration time" in Path("late/README.md").read_text(encoding="utf-8")
 
 
-def test_what_was_too_noisy_to_be_timed_is_predicted_and_executed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_too_noisy_to_time_is_predicted_and_executed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile in which no convolution has a time: its algorithms are still those of the device."""
     profile = copytree(folder / "hw_profiles", folder / "noisy") / "cpu.yaml"
     table = profile.with_name("cpu.kernels.csv")

@@ -11,9 +11,7 @@ from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
 
-def test_claims_are_held_against_the_replay(
-    tmp_path: Path, vdnn_runs: VdnnRuns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claims_are_held_against_replays(tmp_path: Path, vdnn_runs: VdnnRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of AlexNet in the table and the CSV; exit status 0."""
     file = read_claims("vdnn2016")
     few = tuple(each for each in file.claims if each.networks == ("alexnet(128)",))

@@ -134,9 +134,7 @@ def test_a_profile_without_power_is_refused() -> None:
         (Precision.TF32, {"float32": 3.0}, (13.0, 13.0, 13.0)),
     ],
 )
-def test_peaks_by_type_of_arithmetic(
-    precision: Precision, peaks: Mapping[str, float], watts: tuple[float, ...]
-) -> None:
+def test_peaks_by_arithmetic(precision: Precision, peaks: Mapping[str, float], watts: tuple[float, ...]) -> None:
     """conv1 has 50 FLOP, fc 10 and the loss 5, more than any peak allows in the second that each takes.
 
     Idle power is 10 W, a FLOP takes 1 J and bytes nothing.

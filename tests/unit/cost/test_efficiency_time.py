@@ -51,7 +51,7 @@ def test_a_stream_takes_its_bytes_at_the_fraction_of_its_kind_and_a_launch() -> 
         (HALF, TiledProduct(32, 64, 100), 101.0),
     ],
 )
-def test_a_product_is_computed_by_tiles_or_bound_by_its_operands(
+def test_a_product_is_bound_by_tiles_or_operands(
     element_type: ElementType, product: TiledProduct, seconds: float
 ) -> None:
     """A GPU without tensor cores computes float16 on CUDA cores, here at half the peak."""
@@ -183,9 +183,7 @@ def _group(channels: int) -> ConvolutionShape:
         (48, 8, Phase.BACKWARD_WEIGHTS, 10369.0),
     ],
 )
-def test_tensor_cores_take_groups_that_fill_their_tiles(
-    channels: int, groups: int, phase: Phase, seconds: float
-) -> None:
+def test_tensor_cores_take_groups_that_fill_tiles(channels: int, groups: int, phase: Phase, seconds: float) -> None:
     """A tile holds two groups of 16 channels, no whole number of 24; gradients of weights are computed directly.
 
     On tensor cores 8 groups of 16 are 4 tiles a multiprocessor and half of one idle, 9 groups 4.5 and a half. A tile of
@@ -202,9 +200,7 @@ def test_tensor_cores_take_groups_that_fill_their_tiles(
     ("phase", "layout", "seconds"),
     [(Phase.FORWARD, "nhwc", 1441.0), (Phase.BACKWARD_DATA, "nhwc", 1441.0), (Phase.FORWARD, "nchw", 1525.0)],
 )
-def test_groups_as_those_of_resnext_are_packed_to_products_of_32_channels(
-    phase: Phase, layout: str, seconds: float
-) -> None:
+def test_groups_as_of_resnext_are_packed_to_products_of_32_channels(phase: Phase, layout: str, seconds: float) -> None:
     """32 groups of 4 channels are 4 tiles of 32 x 64, 288 deep: 2 a multiprocessor and half of one idle, 576 s each.
 
     Turned around are 32 x 2 (256 + 256 + 144) B, read and written at 1024 B/s in 82 s, and two launches.

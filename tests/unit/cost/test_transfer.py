@@ -54,9 +54,7 @@ def test_without_a_curve_a_copy_takes_latency_plus_bytes_over_bandwidth_as_pinni
     times=st.lists(st.floats(1e-6, 1e3), min_size=9, max_size=9),
     nbytes=st.integers(1, 2**41),
 )
-def test_a_curve_meets_its_points_and_stays_between_neighbours(
-    sizes: list[int], times: list[float], nbytes: int
-) -> None:
+def test_a_curve_meets_its_points_and_stays_between_them(sizes: list[int], times: list[float], nbytes: int) -> None:
     curve = tuple(zip(sorted(sizes), times, strict=False))
     link = measured(curve)
     for size, seconds in curve:

@@ -139,7 +139,7 @@ def test_the_gradient_of_a_rectifier_in_place_is_new_memory() -> None:
 
 
 @pytest.mark.parametrize("graph", [residual, lambda: joined(sum_first=False), lambda: joined(sum_first=True)])
-def test_every_gradient_is_written_before_it_is_read_and_each_storage_is_touched(
+def test_gradients_are_written_before_they_are_read_and_each_storage_is_touched(
     graph: Callable[[], LayerGraph],
 ) -> None:
     workload = by_autograd(graph())

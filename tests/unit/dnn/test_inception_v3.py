@@ -73,9 +73,7 @@ def test_a_module_joins_its_branches(module: str, branches: tuple[int, ...]) -> 
         ("Mixed_5b.branch5x5_2", (5, 5), (2, 2)),
     ],
 )
-def test_rows_and_columns_keep_the_size_of_their_input(
-    name: str, kernel: tuple[int, int], padding: tuple[int, int]
-) -> None:
+def test_rows_and_columns_keep_their_inputs_size(name: str, kernel: tuple[int, int], padding: tuple[int, int]) -> None:
     """Heights come first: a row of seven is a kernel of (1, 7), padded by 3 at its left and right."""
     (layer,) = [layer for layer in GRAPH.layers if layer.name == f"{name}.conv"]
 

@@ -93,7 +93,7 @@ def test_loads_record_the_rate_of_a_link() -> None:
     st.sampled_from(Sharing),
     st.lists(st.tuples(st.floats(0, 20), st.integers(0, 2), st.booleans(), st.integers(1, 200)), max_size=12),
 )
-def test_no_link_carries_more_than_it_can_and_every_byte_arrives(
+def test_no_link_is_overloaded_and_every_byte_arrives(
     sharing: Sharing, copies: list[tuple[float, int, bool, int]]
 ) -> None:
     """What a copy moved, its rates summed over time, is its size; the loads of a direction stay within 10 B/s."""

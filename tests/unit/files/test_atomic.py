@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_an_existing_folder_as_it_was(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-def test_a_failure_leaves_no_new_folder_nor_its_parents(
+def test_a_failure_leaves_no_new_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     def fail(*_: object) -> None:
@@ -207,9 +207,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     assert contents(tmp_path) == FILES
 
 
-def test_a_folder_that_others_lock_or_that_may_not_be_read_is_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_locked_or_unreadable_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leftovers stay while others hold the lock, as `flock DIR make`."""
     (tmp_path / ".vdnnsim-left").mkdir()
     holder = os.open(tmp_path, os.O_RDONLY)

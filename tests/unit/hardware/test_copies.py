@@ -112,9 +112,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max
     ),
     data=st.data(),
 )
-def test_written_copies_read_back_exactly(
-    kinds: list[tuple[Direction, HostMemory, str, int]], data: st.DataObject
-) -> None:
+def test_written_copies_are_read_back(kinds: list[tuple[Direction, HostMemory, str, int]], data: st.DataObject) -> None:
     """The curve of a direction is what its steady pinned rows alone say, by size; two at least."""
     rows = [CopyRow(*kind, data.draw(seconds), data.draw(st.floats(0, 9)), 7, data.draw(texts)) for kind in kinds]
 

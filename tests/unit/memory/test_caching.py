@@ -76,9 +76,7 @@ def test_blocks_are_cut_and_merged_within_segments(
         ("2", 19, Overflow(0, (), 19 * MIB, 0)),
     ],
 )
-def test_segments_go_back_to_the_gpu_when_it_has_no_room(
-    requests: str, capacity_mib: int, expected: int | Overflow
-) -> None:
+def test_segments_go_back_to_a_gpu_without_room(requests: str, capacity_mib: int, expected: int | Overflow) -> None:
     answer = place_pytorch(written(requests), capacity_mib * MIB, 512)
     assert (answer.pool_bytes if isinstance(answer, Placed) else answer) == expected
 

@@ -67,7 +67,5 @@ def test_long_sequences_know_their_neighbours_too(ends_in_the_middle: bool) -> N
         ([Request(1, 10), Request(0, 20)], 10, Overflow(1, (1,), 0, 0)),
     ],
 )
-def test_a_buffer_above_the_capacity_overflows(
-    requests: list[Request], capacity_bytes: int, expected: Overflow
-) -> None:
+def test_a_buffer_above_capacity_overflows(requests: list[Request], capacity_bytes: int, expected: Overflow) -> None:
     assert place_planned(requests, capacity_bytes, 1) == expected

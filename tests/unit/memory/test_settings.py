@@ -79,9 +79,7 @@ def test_settings_that_pytorch_refuses_are_refused(text: str, message: str) -> N
         ("[>:2]", 2.25, 3),
     ],
 )
-def test_a_request_is_rounded_up_to_a_part_of_the_way_to_the_next_power_of_two(
-    divisions: str, mib: float, expected_mib: float
-) -> None:
+def test_a_request_is_rounded_up_by_parts_of_powers_of_two(divisions: str, mib: float, expected_mib: float) -> None:
     """Between 1024 and 2048 KiB four parts end at 1280, 1536, 1792; between 4 and 8 MiB at 5, 6, 7.
 
     By size: two parts from 4 MiB on and, as it comes first, below (2, 3, 4 and 4, 6, 8); eight from 8 on (8, 9, 10);

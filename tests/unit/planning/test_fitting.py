@@ -84,7 +84,7 @@ def test_an_order_loses_what_planning_for_less_memory_costs() -> None:
         (306, PAST, [306]),
     ],
 )
-def test_an_order_that_never_fits_reports_what_it_lacked_first(
+def test_an_order_that_never_fits_lacks_what_it_did_first(
     capacity_bytes: int, until: Deadline, asked: list[int]
 ) -> None:
     """A refused plan is remembered."""

@@ -137,9 +137,7 @@ def test_too_little_pinned_memory_is_named() -> None:
     ("model", "chunk", "parts"),
     [(MemoryModel.IDEAL, "auto", True), (MemoryModel.BEST_FIT, "auto", False), (MemoryModel.IDEAL, "whole", False)],
 )
-def test_parts_of_buffers_are_offloaded_where_the_memory_model_frees_them(
-    model: MemoryModel, chunk: str, *, parts: bool
-) -> None:
+def test_parts_are_offloaded_where_the_memory_model_frees_them(model: MemoryModel, chunk: str, *, parts: bool) -> None:
     """At 299 B 7 B of the input are enough; as a whole it takes 25 s (test_offload.py)."""
     plan, _, trial = planned(limits(299, model=model), chunk=chunk)
 

@@ -188,9 +188,7 @@ OFFLOADED = [*FORWARD[:2], Offload(MAP1, CONV2)]
         ([*FORWARD, Wait(MAP1)], ByLifetime, "which no copy moves"),
     ],
 )
-def test_a_schedule_that_cannot_be_lowered_names_the_map(
-    steps: list[ScheduleStep], scheme: Scheme, message: str
-) -> None:
+def test_a_schedule_that_is_not_lowered_names_the_map(steps: list[ScheduleStep], scheme: Scheme, message: str) -> None:
     with pytest.raises(PlanError, match=rf"hand: .*map conv1,? {message}"):
         lowered(steps, scheme)
 

@@ -219,9 +219,7 @@ def test_vdnn_all_needs_its_live_bytes() -> None:
         (64, [64, 0, 0, 0, 0, -64]),
     ],
 )
-def test_a_granule_is_freed_once_no_byte_of_it_is_held(
-    writer: PlanWriter, granule_bytes: int, expected: list[int]
-) -> None:
+def test_a_granule_is_freed_with_its_last_byte(writer: PlanWriter, granule_bytes: int, expected: list[int]) -> None:
     """Of 30 B 0 to 9, 15 to 19 and 10 to 14 are freed; 5 to 14 are allocated again.
 
     In granules of 10 the second is freed with its last half, and allocated, as the first is, for one half.

@@ -127,9 +127,7 @@ def test_an_earlier_prefetch_needs_more_memory(lead: int, needed_bytes: int) -> 
         (553, 11.0, ["map conv1", "map conv2"]),
     ],
 )
-def test_a_request_without_room_releases_the_oldest_offload(
-    capacity_bytes: int, conv4_s: float, released: list[str]
-) -> None:
+def test_without_room_the_oldest_offload_is_released(capacity_bytes: int, conv4_s: float, released: list[str]) -> None:
     """Two maps are offloaded, from 1 to 6 and from 6 to 11; forward of conv4 would start at 3."""
     workload = toy_workload(toy_chain(4))
     costs = toy_costs(workload, {}, workspace_bytes={("conv4", Phase.FORWARD): 10})

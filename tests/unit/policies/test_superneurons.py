@@ -109,9 +109,7 @@ def test_the_least_recently_used_map_is_offloaded_and_prefetched_by_the_convolut
         ),
     ],
 )
-def test_a_segment_is_computed_once_unless_it_exceeds_the_largest_working_set(
-    count: int, again: list[tuple[str, int]]
-) -> None:
+def test_a_segment_is_computed_once_unless_it_exceeds_a_working_set(count: int, again: list[tuple[str, int]]) -> None:
     workload = toy_workload(pools(count))
 
     assert largest_backward_bytes(workload) == 40

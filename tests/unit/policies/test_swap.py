@@ -106,7 +106,7 @@ def test_swap_copies_the_same_layers_on_all_gpus() -> None:
         (((0, 1, 2, 3),), [0, 1, 2, 0]),
     ],
 )
-def test_the_ith_gpu_of_a_group_swaps_layers_i_mod_x_and_every_xth_after(
+def test_the_ith_gpu_of_x_swaps_layers_i_and_every_xth_after(
     groups: tuple[tuple[int, ...], ...], offsets: list[int]
 ) -> None:
     """Step 3 of III-A with x = 3 and seven CONV layers, numbered from 0: 0 3 6, 1 4 or 2 5."""

@@ -67,7 +67,7 @@ def test_nothing_is_copied_and_nothing_waits() -> None:
 @pytest.mark.parametrize(
     ("capacity_bytes", "algorithm", "seconds"), [(984, "fast", 10), (983, "slow", 12), (384, "slow", 12)]
 )
-def test_a_convolution_takes_the_fastest_algorithm_for_which_there_is_room(
+def test_a_convolution_takes_the_fastest_algorithm_with_room(
     capacity_bytes: int, algorithm: str, seconds: float
 ) -> None:
     """With its weight gradient conv1 holds the input and a gradient: 284 B, and 700 B by the fast algorithm."""

@@ -75,9 +75,7 @@ def choice(plan: TrainingPlan) -> str:
         (434, "greedy all", "middle"),
     ],
 )
-def test_each_pass_is_taken_down_to_the_byte_at_which_it_fits(
-    capacity_bytes: int, algorithms: str, algorithm: str
-) -> None:
+def test_each_pass_is_taken_to_the_byte_at_which_it_fits(capacity_bytes: int, algorithms: str, algorithm: str) -> None:
     plan = VdnnDyn().plan(setting(capacity_bytes))
 
     order = ["all(m)", "base(p)", "conv(p)", "all(p)", "greedy conv", "greedy all"]

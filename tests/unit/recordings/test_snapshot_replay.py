@@ -115,7 +115,7 @@ def test_a_history_that_contradicts_the_end_is_refused(
         (5, event("segment_alloc", LOW, 32), 2, 1),
     ],
 )
-def test_other_rules_of_an_allocator_are_detected(
+def test_other_rules_are_detected(
     tmp_path: Path, place: int, other: dict[str, Any], agreed: int, segments: int
 ) -> None:
     """A gap before the second block, and one where no segment is; segments of 22 for 8, and of 32 for 30."""

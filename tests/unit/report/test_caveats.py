@@ -54,9 +54,7 @@ def kernels(*origins: Origin) -> KernelOrigins:
         ),
     ],
 )
-def test_seconds_of_kernels_by_origin_the_best_known_first(
-    origins: tuple[Origin, ...], fragments: Sequence[str]
-) -> None:
+def test_seconds_of_kernels_by_origin_best_known_first(origins: tuple[Origin, ...], fragments: Sequence[str]) -> None:
     (said,) = kernel_times(kernels(*origins))
     places = [said.index(each) for each in fragments]
     assert places == sorted(places)

@@ -62,7 +62,7 @@ def test_the_way_of_execution_is_in_the_report(folder: Path) -> None:
         (*("cuda_graphs", NETWORK, "vdnn_all(p)"), "which no CUDA graph records; expected 'eager'"),
     ],
 )
-def test_impossible_ways_of_execution_are_refused(
+def test_impossible_executions_are_refused(
     folder: Path, execution: str, workload: str, policy: str, message: str
 ) -> None:
     with pytest.raises(InputError) as caught:

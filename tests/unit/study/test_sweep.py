@@ -172,9 +172,7 @@ def test_points_whose_files_cannot_be_read_are_tried_again(batches: Path, monkey
     assert sweep(batches)[:2] == (0, ["6", "0", "0"])
 
 
-def test_a_profile_that_cannot_be_read_leaves_its_points_missing(
-    batches: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_profile_leaves_its_points_missing(batches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read once for the file and then for the points of its axis, at which it cannot be read."""
     (batches / "s.yaml").write_text(BATCHES.replace("workload.batch_size: [1, 2, 3]", "hardware: [titan_xp]"))
 
@@ -189,9 +187,7 @@ def test_a_profile_that_cannot_be_read_leaves_its_points_missing(
     assert sweep(batches)[:2] == (0, ["2", "0", "0"])
 
 
-def test_points_that_failed_are_computed_anew_where_that_is_asked(
-    batches: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_that_failed_are_computed_anew_where_asked(batches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(_server: Server) -> ServerCosts:
         raise ProfileError("a bug")
 
