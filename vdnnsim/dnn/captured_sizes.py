@@ -2,7 +2,8 @@
 
 They have the same operations, storages and tensors in the same order. Sizes grow on a line through the batch, with none
 negative at a batch of 0, as one that grows with its square would be, or on a parabola through the tokens, for attention
-pairs them. No size shrinks, and all are integers.
+pairs them. No size shrinks, and all are integers. What an operation computes and moves may not grow so with the tokens,
+as a table of which more and more rows are read until it is read whole; there it is near what a capture has.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from vdnnsim.files.messages import describe
 _SIZES: Final = frozenset({"nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "work"})
 """Keys whose numbers, and those within them, may grow."""
 _IGNORED: Final = frozenset({"notes"})
+_EFFORTS: Final = (".flop", ".bytes_moved", ".work")
 
 
 class Quantity(Enum):
@@ -90,6 +92,12 @@ def _with_distinct_tensors(step: CapturedStep) -> CapturedStep:
     return msgspec.structs.replace(step, tensors=tuple(numbers), operations=tuple(operations))
 
 
+def without_efforts(step: CapturedStep) -> CapturedStep:
+    """Return a step without what its operations compute and move, which decides its time alone."""
+    operations = (msgspec.structs.replace(each, flop={}, bytes_moved=0, work=None) for each in step.operations)
+    return msgspec.structs.replace(step, operations=tuple(operations))
+
+
 def difference(extended: CapturedStep, captured: CapturedStep) -> Difference | None:
     """Return where an interpolated step differs from a capture, notes aside."""
     for key in CapturedStep.__struct_fields__:
@@ -151,6 +159,8 @@ class _Interpolation:
             is_growing &= _sum(self._at_zero[0], sizes) >= 0
         elif self._wanted > max(self._values):
             is_growing &= value >= in_order[-1]
+        if self._quantity is Quantity.TOKENS and any(each in place for each in _EFFORTS):
+            return max(0, value)
         if rest or value < 0 or not is_growing:
             way = "line through the batch" if self._quantity is Quantity.BATCH else "parabola through the tokens"
             raise self._differ(sizes, place, f", which is no {way}")

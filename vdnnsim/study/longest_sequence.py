@@ -12,7 +12,7 @@ from typing import Final
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated
+from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated, without_efforts
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import StudyError
@@ -118,14 +118,14 @@ class _Lengths:
         shorter = [part * quarter - self.step for part in (1, 2, 3)]
         found = list(model.at_lengths([each or self.step for each in shorter]))
         own = _interpolated(found, self.tokens)
-        differs = own if isinstance(own, Difference) else difference(own.base, model.base)
+        differs = own if isinstance(own, Difference) else difference(*map(without_efforts, (own.base, model.base)))
         if differs is not None:
             self.source = f"tokens: captured at each length, for they do not grow on a parabola: {differs}"
             return []
         captured = ", ".join(str(each.tokens) for each in found)
         self.source = (
             f"tokens: searched among lengths that follow from captures at {captured} and {self.tokens}, between which "
-            "all sizes grow on a parabola; what was found is captured"
+            "memory grows on a parabola; what was found is captured"
         )
         return found
 

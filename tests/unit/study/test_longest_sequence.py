@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -125,6 +126,21 @@ def test_captures_at_three_lengths_say_where_the_longest_lies_which_is_captured(
     assert "captures at 192, 448, 704 and 1024" in source
     assert found.images_per_s is not None
     assert found.batch_size == 2
+
+
+def test_efforts_that_grow_otherwise_do_not_hinder_the_search() -> None:
+    """The convolution moves 100 bytes a token, and 51,200 at most."""
+
+    def saturating(tokens: int) -> CapturedStep:
+        step = sequences(tokens)
+        first, *others = step.operations
+        first = msgspec.structs.replace(first, bytes_moved=100 * min(tokens, 512))
+        return msgspec.structs.replace(step, operations=(first, *others))
+
+    captures = Captures(saturating, 1024, 100 * 2**20)
+    (found,), _ = longest_sequences(captures.scenario)
+    assert len(captures.asked) == 2
+    assert is_edge(captures, found.size, 64)
 
 
 def test_short_sequences_are_searched_token_by_token() -> None:
