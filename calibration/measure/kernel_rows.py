@@ -6,6 +6,9 @@ the operands as fill the cache twice, and runs take them in turn.
 
 Operands are random, since times differ on zeros: a GPU draws less power for them and clocks higher, and a CPU is slow
 on the denormal numbers that repeated updates of zeros may leave.
+
+Where there is a choice, an algorithm whose result is not that of PyTorch's own has no time: on an H100 an engine of
+cuDNN 9.19 that its heuristics do not name (`eng72`, forward in 16 bits) returned no numbers.
 """
 
 import math
@@ -26,6 +29,7 @@ from calibration.measure.statistics import Sample, percent
 from calibration.measure.subjects import Subject
 from calibration.measure.timing import TimeBox, time_work
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Role
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.files.messages import one_line
@@ -36,6 +40,10 @@ _LONGEST_NOTE = 200
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 0.3
 _MUCH_SLOWER: Final = 5
+_LARGEST_DIFFERENCE: Final = 2.0**-5
+"""In the norm. Two roundings to bfloat16 differ by 2^-8; Winograd's transforms in float32 by 4e-4, on an H100."""
+_COMPARED: Final = 2**20
+"""Elements of a result."""
 _MOST_COPIES: Final = 64
 """Of operands. Those smaller than a 64th of two caches, 1.6 MB on an H100, are read from memory in half a microsecond,
 a fraction of a launch."""
@@ -98,6 +106,36 @@ def _with_time(row: KernelRow, sample: Sample) -> KernelRow:
         return replace(row, spread=sample.spread, count=sample.count, note=note)
     note = "run once, being much slower than another algorithm" if sample.count == 1 else sample.remark
     return replace(row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note)
+
+
+def _results(device: Device, kernel: Kernel, tensors: KernelTensors, phase: Phase) -> list[torch.Tensor]:
+    """Return on the host the first elements of what a kernel writes, or adds to zeros."""
+    written = [tensors.output] if phase is Phase.FORWARD else [*tensors.input_gradients, tensors.weight_gradient]
+    found = [each for each in written if each is not None]
+    passed = device.allocate(kernel.passed_bytes) if kernel.passed_bytes else None
+
+    def work() -> None:
+        for each in found:
+            each.zero_()
+        kernel.run(replace(tensors, workspace=passed))
+
+    device.compute.launch(work)
+    device.synchronize([device.compute])
+    if passed is not None:
+        device.release(passed)
+    # As they lie in memory, in whatever layout.
+    starts = [each.as_strided((min(each.numel(), _COMPARED),), (1,)) for each in found]
+    return [each.to("cpu", copy=True).float() for each in starts]
+
+
+def _checked(row: KernelRow, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> KernelRow:
+    """Take the time from a row whose results are others than expected, but for sums that overflow 16 bits."""
+    for result, own in zip(found, expected, strict=True):
+        counts = own.isfinite()
+        difference = float((result[counts] - own[counts]).norm())
+        if not difference <= _LARGEST_DIFFERENCE * float(own[counts].norm()):
+            return replace(row, seconds=None, note="computes something else than PyTorch's own kernel")
+    return row
 
 
 def own_bytes(device: Device, work: Callable[[], None]) -> int:
@@ -165,6 +203,7 @@ class KernelTable:
     def _rows(self, subject: Subject, kernels: Sequence[Kernel], budget_s: float) -> list[KernelRow]:
         box = TimeBox(budget_s=min(max(budget_s / len(kernels), _SHORTEST_S), _LONGEST_S))
         rows: list[KernelRow] = []
+        expected: list[torch.Tensor] = []
         with ExitStack() as held:
             operands: list[tuple[KernelTensors, ...]] = []
 
@@ -183,7 +222,12 @@ class KernelTable:
                     return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
                 fastest_s = min((row.seconds for row in rows if row.seconds is not None), default=math.inf)
                 patient = replace(box, patience_s=_MUCH_SLOWER * fastest_s)
-                return measure_kernel(self._device, subject, kernel, operands[0], patient)
+                row = measure_kernel(self._device, subject, kernel, operands[0], patient)
+                if row.seconds is None or not rows or rows[0].seconds is None:
+                    return row
+                if not expected:
+                    expected.extend(_results(self._device, kernels[0], operands[0][0], subject.phase))
+                return _checked(row, _results(self._device, kernel, operands[0][0], subject.phase), expected)
 
             for kernel in kernels:
                 key = f"{kernel.algorithm}: {_text(subject.shape)}"

@@ -25,7 +25,7 @@ LESS_THAN_ITS_DRY_RUN = "test_each_policy_computes_what_pytorch_does[tiny_residu
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say of what is known to miss that it does, so that it is told once it does not."""
     for item in items:
-        if is_pretended() and Path(__file__).parent in item.path.parents and item.name == LESS_THAN_ITS_DRY_RUN:
+        if Path(__file__).parent in item.path.parents and item.name == LESS_THAN_ITS_DRY_RUN:
             item.add_marker(pytest.mark.xfail(reason="a kernel takes less than its dry run", strict=True))
 
 

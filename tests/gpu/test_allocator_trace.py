@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from tests.pretended_gpu import is_pretended
 from tests.pytorch_allocator.history import History, recorded
 from tests.pytorch_allocator.model import GpuMemory
 
@@ -14,6 +15,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 @pytest.mark.parametrize("seed", range(5))
 def test_random_allocations_lie_where_the_model_says(seed: int) -> None:
     """300 allocations of 1 B to 200 MiB, each freed at a random later moment; the allocator was empty before."""
+    if torch.__version__ < (2, 14) and not is_pretended():
+        pytest.skip("among equal blocks PyTorch before 2.14 takes that which the driver put lowest")
     random_numbers = random.Random(seed)  # noqa: S311  # picks sizes
 
     def work() -> None:
@@ -30,5 +33,5 @@ def test_random_allocations_lie_where_the_model_says(seed: int) -> None:
     memory_bytes = torch.cuda.get_device_properties(0).total_memory
     history = History(GpuMemory(memory_bytes, memory_bytes))
     history.replay(entries)
-    assert history.requests == 300
     assert history.beside.divergence is None
+    assert history.requests == 300

@@ -9,6 +9,7 @@ import torch
 
 from calibration.devices.arithmetic import arithmetic
 from calibration.kernels.cudnn_library import library_for
+from calibration.kernels.cudnn_plans import FFT, WINOGRAD
 from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
 from calibration.kernels.operands import operands_alone
 from vdnnsim.dnn.convolutional import Convolution
@@ -26,7 +27,14 @@ pytestmark = [
 ]
 
 FRAMEWORKS_OWN = 2
-"""PyTorch's own and explicit GEMM stand before the plans."""
+"""PyTorch's own and explicit GEMM stand before the plans; the second is exact but for roundings of each sum."""
+
+
+NO_NUMBERS = "eng72"
+"""On an H100 this engine of cuDNN 9.19 returned none, forward in 16 bits; `calibrate` gives it no time."""
+TRANSFORMED = 2.0**-9
+"""Of Winograd and FFT, which cuDNN does not bound: filters of 5 x 5 in float32 differed by 5e-4 on an H100, and by 1e-3
+the gradient of their weights by what PyTorch itself takes there (`eng17`), which has no note that says why."""
 
 
 def library(*, channels_last: bool = False, tf32: bool = False) -> KernelLibrary:
@@ -81,21 +89,27 @@ def results(tensors: KernelTensors, phase: Phase) -> torch.Tensor:
 )
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("forked", [False, True])
-def test_every_plan_computes_what_pytorch_does(
+def test_every_plan_computes_what_explicit_gemm_does(
     element_type: ElementType, tolerance: float, *, tf32: bool, channels_last: bool, forked: bool
 ) -> None:
-    """Against PyTorch's own kernel in the same arithmetic, in the norm; the forked network adds to a dX."""
+    """In the same arithmetic, in the norm; the forked network adds to a dX."""
     workload = replace(Workload(tiny_forked(), 8) if forked else strided(), element_type=element_type)
     offered = library(channels_last=channels_last, tf32=tf32)
     plans = 0
     with arithmetic(tf32=tf32):
         for layer, phase in convolutions(workload):
             kernels = offered.kernels(workload, layer, phase)
-            own = results(run(workload, layer, phase, kernels[0], channels_last=channels_last), phase).double()
-            for kernel in kernels[FRAMEWORKS_OWN:]:
-                plans += 1
+            exact = results(run(workload, layer, phase, kernels[1], channels_last=channels_last), phase).double()
+            for kernel in (kernels[0], *kernels[FRAMEWORKS_OWN:]):
+                plans += kernel is not kernels[0]
                 found = results(run(workload, layer, phase, kernel, channels_last=channels_last), phase).double()
-                assert (found - own).norm() <= tolerance * own.norm(), (layer.name, phase, kernel.algorithm)
+                if kernel.algorithm == NO_NUMBERS and not found.isfinite().all():
+                    continue
+                is_transformed = kernel.family in (WINOGRAD, FFT) or (
+                    phase is Phase.BACKWARD_WEIGHTS and kernel.algorithm.startswith(("pytorch", "eng17"))
+                )
+                allowed = max(tolerance, TRANSFORMED) if is_transformed else tolerance
+                assert (found - exact).norm() <= allowed * exact.norm(), (layer.name, phase, kernel.algorithm)
     assert plans
 
 

@@ -13,6 +13,7 @@ from calibration.kernels.operands import operands_alone
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
+from tests.gpu.test_cudnn import TRANSFORMED
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
@@ -54,7 +55,10 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
 @pytest.mark.arithmetic
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_explicit_gemm_gives_nearly_the_same(*, channels_last: bool) -> None:
-    """As on the CPU: a few roundings of float32 in each layer, without TF32."""
+    """As on the CPU: a few roundings of float32 in each layer, without TF32.
+
+    But for the first filter of 5 x 5, whose gradient cuDNN computes to 1e-3 (see test_cudnn.py).
+    """
     workload = Workload(tiny_residual(), 8)
     library = PyTorchLibrary("cuda", channels_last=channels_last)
 
@@ -66,7 +70,8 @@ def test_explicit_gemm_gives_nearly_the_same(*, channels_last: bool) -> None:
         framework = run_reference(workload, library, device_type="cuda")
     for index, gradient in framework.gradients.items():
         if workload.graph.layers[index].kind is LayerKind.CONV:
-            assert (explicit.gradients[index] - gradient).norm() <= 1e-5 * gradient.norm()
+            allowed = TRANSFORMED if index == 0 else 1e-5
+            assert (explicit.gradients[index] - gradient).norm() <= allowed * gradient.norm()
 
 
 @pytest.mark.parametrize("network", [tiny_forked, tiny_residual])

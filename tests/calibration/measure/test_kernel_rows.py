@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
+from math import inf, nan
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -142,6 +143,30 @@ def test_much_slower_algorithm_is_run_once(device: FakeDevice, tmp_path: Path) -
     assert [row.count for row in rows] == [10, 5, 1]
     assert rows[2].seconds == pytest.approx(50e-3)
     assert rows[2].note == "run once, being much slower than another algorithm"
+
+
+def test_algorithm_with_another_result_has_no_time(device: FakeDevice, tmp_path: Path) -> None:
+    """PyTorch's own writes 100; a difference of 1 % is roundings, one of 10 % and what is no number are not.
+
+    Nor is what an earlier kernel left, where one writes nothing. Overflow in both is no difference.
+    """
+
+    def writes(*values: float) -> Kernel:
+        def run(tensors: KernelTensors) -> None:
+            device.lasts_s = 1e-3
+            assert tensors.output is not None
+            for at, value in enumerate(values):
+                tensors.output[at] = value
+
+        return Kernel("a", "", 0, 0, run)
+
+    kernels = [writes(*values) for values in ((100, inf), (101, inf), (110, inf), (nan, inf), ())]
+    rows, _ = table_of(
+        device, tmp_path, SUBJECTS[:1], *(replace(each, algorithm=str(at)) for at, each in enumerate(kernels))
+    )
+
+    assert [row.seconds is not None for row in rows] == [True, True, False, False, False]
+    assert all("PyTorch's own" in row.note for row in rows[2:])
 
 
 def test_runs_take_copies_of_the_operands_in_turn(device: FakeDevice, tmp_path: Path) -> None:
