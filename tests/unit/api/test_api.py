@@ -97,7 +97,7 @@ def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], me
     ("words", "message"),
     [
         ({"mode": "train"}, "mode: 'train' is not a mode; did you mean 'training'?"),
-        ({"precision": "bf16"}, "precision: 'bf16' is not a precision"),
+        ({"precision": "fp8"}, "precision: 'fp8' is not a precision"),
         ({"optimizer": "adamv"}, "optimizer: 'adamv' is not an optimizer; did you mean 'adam"),
         ({"accumulate": 0}, "accumulate: found 0, expected an integer from 1 on"),
         ({"tokens": 3}, "image and tokens are of models in words, expected inputs"),

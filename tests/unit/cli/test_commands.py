@@ -37,11 +37,11 @@ def test_run_reports_written_bytes_and_removed_files(scenario: Path, monkeypatch
     vdnnsim("run", "small.yaml", folder=scenario.parent)
     scenario.write_text(SMALL.replace(", vdnn_all(m)", ""))
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
-    assert done.stderr.startswith("wrote 8 files, removed 1 of an earlier run, to reports/small/; read ")
+    assert done.stderr.startswith("wrote 7 files, removed 2 of an earlier run, to reports/small/; read ")
     monkeypatch.setattr("vdnnsim.cli.replay._LARGE_BYTES", 0)
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
     nbytes = sum(path.stat().st_size for path in (scenario.parent / "reports" / "small").iterdir())
-    assert done.stderr.startswith(f"wrote 8 files ({format_bytes(nbytes)}) to reports/small/; read ")
+    assert done.stderr.startswith(f"wrote 7 files ({format_bytes(nbytes)}) to reports/small/; read ")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     ("cost_model", "expected"),
     [
         ("", "real ones take 1.1 to 3 times as long"),
-        (", dram_fraction: ASSUMED", "of a sister card: expect errors"),
+        (", dram_fraction: ASSUMED", "of another card: expect errors"),
         (", dram_fraction: FITTED", ""),
     ],
 )

@@ -140,7 +140,7 @@ def test_memory_that_a_policy_needs_of_device_and_host(result: ScenarioResult, k
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        ("/home/me/my_model.py:make", "my_model"),
+        ("/data/my_model.py:make", "my_model"),
         ("models/my.py:Llama", "Llama"),
         ("timm:convnext_base", "convnext_base"),
         ("transformers:meta-llama/Llama-2-7b", "Llama-2-7b"),

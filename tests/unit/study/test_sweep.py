@@ -180,7 +180,7 @@ def test_an_unreadable_profile_leaves_its_points_missing(batches: Path, monkeypa
         raise ProfileError(f"{path.name}: cannot be read: input/output error") from OSError()
 
     with monkeypatch.context() as patch:
-        patch.setattr("vdnnsim.study.points.resolve.read_profile", unreadable)
+        patch.setattr("vdnnsim.study.points.resolve.checked_profile", unreadable)
         code, counts, error = sweep(batches)
     assert (code, counts) == (1, ["0", "0", "2"])
     assert "2 points are missing: titan_xp.yaml: cannot be read: input/output error" in error

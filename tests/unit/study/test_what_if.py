@@ -73,7 +73,7 @@ def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
         ("colour=red", " more\n"),
         ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
-        ("workload.precision=amp", "'amp' is not a precision"),
+        ("workload.precision=fp8", "'fp8' is not a precision"),
         ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
     ],
 )
