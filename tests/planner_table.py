@@ -58,12 +58,8 @@ WHOLE_AIM: Final = ("vgg16_256", 1.008)
 class Row:
     """A network on a machine, with times over the bound; NaN where nothing fits.
 
-    Attributes:
-        tight: whether it is the least memory, in tenths of a GiB, in which `optimal` finds a plan in chunks.
-        kernels_s: of the fastest algorithms.
-        best_other: the fastest of the other policies.
-        chunked_plan_s, whole_plan_s: planning times.
-        reason: for the largest loss of the plan in chunks.
+    What is `tight` is the least memory, in tenths of a GiB, in which `optimal` finds a plan in chunks; the reason is
+    that of the largest loss of this plan.
     """
 
     network: str

@@ -94,12 +94,8 @@ def _bits(*tensors: Tensor) -> Sequence[Tensor]:
 class Outcome:
     """Three steps with a plan compared to three without.
 
-    Attributes:
-        departure: of the first step that left its plan.
-        is_same: whether losses, gradients, buffers and weights are equal bit by bit.
-        is_moved: whether each step offloaded and prefetched the planned bytes, in the order of the first.
-        saves: tensors that autograd saves in a step.
-        moved, remade: storages that are offloaded, and that are recomputed.
+    If `is_same`, losses, gradients, buffers and weights are equal bit by bit; if `is_moved`, each step offloaded and
+    prefetched the planned bytes, in the order of the first.
     """
 
     departure: str

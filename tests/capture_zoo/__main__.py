@@ -40,12 +40,7 @@ _LONGEST_REASON = 400
 
 @dataclass(frozen=True)
 class Row:
-    """A model, in bytes; 0 if unknown.
-
-    Attributes:
-        outcome: `captured`, `not captured`, or `not run` where the real run itself failed.
-        reason: why not.
-    """
+    """A model, in bytes, 0 if unknown: `captured`, `not captured`, or `not run` where the real run itself failed."""
 
     family: str
     model: str

@@ -26,13 +26,9 @@ def own_loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model re
 
 @dataclass(frozen=True)
 class Case:
-    """A model with its inputs, loss, optimizer and precision.
+    """A model of a package, or our `own`.
 
-    Attributes:
-        name: of the model in its family.
-        family: the package that it is from, or `own`.
-        make_inputs: makes the arguments of its forward.
-        onednn: whether real kernels may be oneDNN's, whose recurrent layers have an unknown workspace.
+    Without `onednn` real kernels are not oneDNN's, whose recurrent layers have an unknown workspace.
     """
 
     name: str

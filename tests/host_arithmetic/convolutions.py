@@ -94,15 +94,7 @@ def put_plan(
     tensors: Mapping[str, torch.Tensor],
     workspace: torch.Tensor | None,
 ) -> None:
-    """Let the host compute what a plan of cuDNN does, on the current stream.
-
-    Args:
-        work: where it is put.
-        name: of the plan.
-        problem: what it computes.
-        tensors: by the names of the problem's operands.
-        workspace: left full of what is no number, as a plan may leave it.
-    """
+    """Let the host do on the current stream what a plan of cuDNN does; `workspace` is left full of NaN."""
     shape = problem.shape
     geometry = (list(shape.stride), list(shape.padding), _UNDILATED, _NOT_TRANSPOSED, _NO_OUTPUT_PADDING, 1)
     views = {name: host_view(tensor) for name, tensor in tensors.items()}

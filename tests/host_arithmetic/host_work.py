@@ -47,23 +47,14 @@ class HostWork:
         self._call = _HostFunction(self._run)
 
     def put(self, name: str, work: Callable[[], None]) -> None:
-        """Put work on the current stream.
-
-        Args:
-            name: of the operator, for a refusal.
-            work: of the CPU alone; a host function may not call CUDA.
-        """
+        """Put work of the CPU alone on the current stream, for a host function may not call CUDA."""
         self._put += 1
         self._waiting[self._put] = name, work
         status = self._launch(torch.cuda.current_stream().cuda_stream, self._call, self._put)
         assert status == 0, f"cudaLaunchHostFunc returned {status}"
 
     def raise_failure(self) -> None:
-        """Raise what failed first, once.
-
-        Raises:
-            ExecutionRefused: an operator that the host could not compute.
-        """
+        """Raise what failed first, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -34,10 +34,8 @@ _ENDINGS: Final = (0, 1, 2)
 class Kind:
     """A kind of file.
 
-    Attributes:
-        prepare: fills the folder, and returns the name of the mutated file and the command that reads it.
-        weight: relative number of inputs.
-        names: what a message may name instead of the file.
+    `prepare` fills the folder, and returns the name of the mutated file and the command that reads it; a message may
+    name one of `names` instead of the file.
     """
 
     name: str

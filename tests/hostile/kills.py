@@ -51,13 +51,9 @@ method.PACED_CPU = replace(method.PACED_CPU, tasks=method.PACED_CPU.tasks[:1], p
 
 @dataclass(frozen=True)
 class Victim:
-    """A command that is killed.
+    """A command that is killed, whose NUMBER is 0 or 1, behind a prelude in Python.
 
-    Attributes:
-        words: of the command line; NUMBER is 0 or 1.
-        manifest: the file that marks the folder as unfinished; empty where there is one file.
-        prelude: Python code before it.
-        measures: whether it writes measurements, which differ each time.
+    Its manifest, if it writes several files, marks the folder as unfinished; measurements differ each time.
     """
 
     words: str

@@ -94,9 +94,8 @@ Happening = Work | Record | Wait | Synchronize | Lend | Allocated | Freed | Hand
 class Hazard:
     """What was not in order: the position of an access, and that of what does not know it to be done.
 
-    Attributes:
-        what: `access`; `reuse`, where a pool handed the bytes out again; or `free`, where a copy was about bytes that
-            went to a pool whose stream did not wait for it.
+    That is an `access`; `reuse`, where a pool handed the bytes out again; or `free`, where a copy was about bytes that
+    went to a pool whose stream did not wait for it.
     """
 
     what: str
@@ -135,12 +134,10 @@ class _Order:
 
 
 def find_hazards(happenings: Sequence[Happening], copying: Container[int] | None = None) -> list[Hazard]:
-    """Return what was not in order.
+    """Return what was not in order of happenings, which come as the host issued them.
 
-    Args:
-        happenings: in the order of the host.
-        copying: the streams of which one is to take part, or is about the block, since it was allocated; None for any.
-            PyTorch's autograd has streams wait for each other, and lends gradients to them, unseen, but never to these.
+    One of the streams in `copying` is to take part, or is about the block since it was allocated. PyTorch's autograd
+    has streams wait for each other, and lends gradients to them, unseen, but never to these.
     """
     return _Finder(happenings, copying).found()
 

@@ -76,9 +76,8 @@ def test_a_wait_that_is_left_out_is_a_race(whose: type, left_out: str, monkeypat
 class Branches(nn.Module):
     """Two branches, one of them on a stream of its own, correctly joined.
 
-    Args:
-        lends: whether tensors of the side stream are recorded for the main one, as PyTorch's documentation advises.
-        shares: whether the main stream saves tensors of the other's pool that need no backward there.
+    It `lends` tensors of the side stream to the main one, as PyTorch's documentation advises; it `shares` them if the
+    main stream saves tensors of the other's pool that need no backward there.
     """
 
     def __init__(self, *, lends: bool, shares: bool) -> None:

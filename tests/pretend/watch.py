@@ -34,9 +34,6 @@ class Watch(OperatorMode):
     """Notes what PyTorch dispatches while it is entered: on which stream, what it touches, and what waits for what.
 
     What an operation allocates for itself is found in the allocator's record, by how many allocations there were.
-
-    Attributes:
-        copied_bytes: by stream, that were copied between host and GPU.
     """
 
     def __init__(self) -> None:

@@ -36,12 +36,7 @@ def recorded(work: Callable[[], Answer], device: int) -> tuple[Answer, list[Entr
 
 
 class History:
-    """Entries from the first request of a process on, or from an empty allocator.
-
-    Attributes:
-        beside: the model, and where it first differs.
-        requests: their number.
-    """
+    """Entries from the first request of a process on, or from an empty allocator."""
 
     def __init__(self, memory: GpuMemory) -> None:
         self._memory = memory

@@ -15,13 +15,7 @@ from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first difference.
-
-    Attributes:
-        event: number of events before it.
-        what: `address`, `reserved bytes` and so on.
-        pytorch, model: the two values; None for no room.
-    """
+    """The first difference, behind so many events: `address`, `reserved bytes` and so on; of both, None for no room."""
 
     event: int
     what: str
@@ -31,14 +25,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Memory of a GPU for segments.
-
-    Attributes:
-        free_bytes: before the first segment is taken.
-        total_bytes: all of its memory.
-        settings: of the allocator.
-        granule_bytes: to which requests are rounded.
-    """
+    """Memory of a GPU for segments: what is free before the first of them is taken, and all."""
 
     free_bytes: int
     total_bytes: int
@@ -47,14 +34,7 @@ class GpuMemory:
 
 
 class ModelBeside:
-    """The model, compared with PyTorch.
-
-    Attributes:
-        allocator: the model.
-        events: their number.
-        refusals: requests for which neither had room.
-        divergence: the first difference; later ones have no meaning.
-    """
+    """The model, compared with PyTorch to the first difference; `refusals` are requests that neither had room for."""
 
     def __init__(self, memory: GpuMemory) -> None:
         self._granule_bytes = memory.granule_bytes

@@ -49,13 +49,7 @@ class Sizes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RandomTrace:
-    """One reproducible trace.
-
-    Attributes:
-        memory_bytes: of the GPU for segments.
-        streams: that allocate; several use each other's tensors.
-        settings: of the allocator.
-    """
+    """One reproducible trace, of streams that use each other's tensors."""
 
     sizes: Sizes
     seed: int

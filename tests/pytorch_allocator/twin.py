@@ -29,12 +29,7 @@ EVENTS_BETWEEN_SNAPSHOTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """The outcome of a trace.
-
-    Attributes:
-        refusals: requests without room.
-        waited: blocks that were not reused at once, since another stream used them.
-    """
+    """The outcome of a trace: requests without room, and blocks that `waited` for a stream before they were reused."""
 
     trace: RandomTrace
     events: int
@@ -46,11 +41,7 @@ class TraceOutcome:
 def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy) -> TraceOutcome:
     """Run a trace on both allocators, up to the first difference.
 
-    Args:
-        trace: to run.
-        device: number of the GPU, whose memory is empty and limited as the trace says.
-        memory: of the GPU, for the model.
-        occupy: gives a stream work.
+    The memory of the device is empty and limited as the trace says; `occupy` gives a stream work.
     """
     twins = _Twins(trace, device, memory, occupy)
     with allocator_set(trace.settings, device, memory.total_bytes):

@@ -30,11 +30,9 @@ def saved_bytes(compute: Callable[[], torch.Tensor], aside: Iterable[torch.Tenso
 
 @dataclass(frozen=True)
 class Moment:
-    """State after an operator has returned a new storage.
+    """State after an operator, called by a node of autograd in backward, has returned a new storage.
 
-    Attributes:
-        node: of autograd, that called the operator; empty in forward.
-        storages: of each live storage, the operator and node that made it, and its bytes.
+    Of each live storage it has the operator and node that made it, and its bytes.
     """
 
     operator: str
@@ -49,10 +47,6 @@ class LiveBytes(TorchDispatchMode):
     Autograd's engine accumulates gradients in place if it holds the only reference to the first
     (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp), but not under a Python dispatch mode. So the
     addition is made in place here where the engine would.
-
-    Attributes:
-        moments: all of them.
-        peak: the first of most bytes.
     """
 
     def __init__(self) -> None:

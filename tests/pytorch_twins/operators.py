@@ -32,13 +32,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Operands:
-    """What an operator works with.
-
-    Attributes:
-        steps: of X.
-        moments: running mean and variance.
-        in_time: whether operators of the network look along the frames of a video.
-    """
+    """What an operator works with; `in_time` operators of the network look along the frames of a video."""
 
     inputs: Tensors
     steps: int

@@ -18,11 +18,8 @@ from vdnnsim.dnn.sequences import Embedding
 class Twin:
     """A graph as a torch program, and one batch for it.
 
-    Attributes:
-        tensors: where they are created: on device `meta`, else on the CPU or fake ones of the CPU.
-        amp: whether forward runs under the CPU's autocast to bfloat16, which leaves those of `meta` alone.
-        weights, moments: by index of the layer that owns them, its parameters, and the running moments of a batch
-            normalization.
+    Tensors are created on device `meta`, else on the CPU or as fake ones of the CPU. `amp` is the CPU's autocast to
+    bfloat16, which leaves those of `meta` alone. Weights and running moments are by index of the layer that owns them.
     """
 
     graph: LayerGraph

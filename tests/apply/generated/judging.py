@@ -40,13 +40,9 @@ Watching: TypeAlias = Callable[[Callable[[], None], Sequence[Loop]], str]
 
 @dataclass(frozen=True)
 class Drawn:
-    """A loop and its plan.
+    """A loop and its plan: of a policy, in a share of the memory that the loop takes without one, or drawn by a seed.
 
-    Attributes:
-        narrow: whether forward runs under autocast.
-        plan: a policy, or the seed of a drawn plan.
-        share: of the memory that it takes without a plan, in which the policy plans.
-        apart: whether the second model has a plan of its own, else that of the first.
+    With `apart` the second model has a plan of its own; `narrow` is forward under autocast.
     """
 
     tree: Tree
@@ -88,15 +84,7 @@ class Drawn:
 
 @dataclass
 class Outcome:
-    """What came of a loop.
-
-    Attributes:
-        trouble: what must not be; empty where it held.
-        refused: why there was no plan, or why it went no further.
-        steps, departed: how many there were.
-        moved_bytes, remade: in all steps.
-        has_states: whether states of the optimizer were on the host.
-    """
+    """What came of a loop: `trouble` is what must not be, `refused` why there was no plan or why it went no further."""
 
     trouble: str = ""
     refused: str = ""

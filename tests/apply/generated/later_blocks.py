@@ -49,9 +49,8 @@ def _side_stream() -> torch.cuda.Stream:
 class Beside(nn.Module):
     """Two branches, one of them on a stream of its own, correctly joined; without a GPU they are plain branches.
 
-    Args:
-        shares: whether the main stream saves what is of the other's pool, amid the branches.
-        is_hidden: whether only what runs on a GPU is on the other stream, so that capture sees one.
+    If it `shares`, the main stream saves what is of the other's pool, amid the branches. What `is_hidden` is on the
+    other stream on a GPU alone, so that capture sees one.
     """
 
     def __init__(self, *, shares: bool = False, is_hidden: bool = False) -> None:

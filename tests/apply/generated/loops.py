@@ -8,14 +8,10 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Act:
-    """One line of a loop.
+    """One line of a loop, of one of two models, each with an optimizer of its own.
 
-    Attributes:
-        verb: what is done, as `tests.apply.generated.running` knows it.
-        names: of the losses that it makes or takes; an act on a loss that is not there does nothing.
-        how: otherwise than in a plain loop.
-        who: which of two models, each with an optimizer of its own.
-        in_thread: whether a thread of its own does it, while the other waits.
+    `how` it is otherwise than in a plain loop. Its `names` are of the losses that it makes or takes: on a loss that is
+    not there it does nothing. In a thread of its own the other thread waits.
     """
 
     verb: str

@@ -35,22 +35,13 @@ SAMPLES: Final = 4
 
 @dataclass
 class Captured:
-    """A model that is captured where it is, in training with a plain loop, and of which plans are made.
-
-    Attributes:
-        narrow: whether forward runs under autocast.
-    """
+    """A model that is captured where it is, in training with a plain loop, and of which plans are made."""
 
     model: nn.Module
     narrow: bool
 
     @cached_property
     def asked(self) -> PlanRequest:
-        """Capture it.
-
-        Raises:
-            VdnnsimError: it cannot be.
-        """
         return self._asked("sgd")
 
     @cached_property
@@ -72,11 +63,7 @@ class Captured:
         )
 
     def by_policy(self, policy: str, share: float) -> Loop:
-        """Return a loop that follows the plan of a policy, in a share of the memory that it takes without a plan.
-
-        Raises:
-            VdnnsimError: there is none.
-        """
+        """Return a loop that follows the plan of a policy, in a share of the memory that it takes without a plan."""
         asked = self._asked_with_states if policy == WITH_STATES else self.asked
         if share < 1:
             gpu, plain = asked.server.gpu, asked.planned().predicted.metrics
@@ -115,19 +102,11 @@ class Captured:
         return self._recomputation.runs
 
     def by_lot(self, draw: Random) -> Loop:
-        """Return a loop that follows a drawn plan.
-
-        Raises:
-            VdnnsimError: no loop can.
-        """
+        """Return a loop that follows a drawn plan."""
         return self.by_steps(self._steps(draw, draw.choice((0.0, 0.3, 0.7, 1.0)), draw.choice((0.0, 0.3, 0.7, 1.0))))
 
     def by_steps(self, steps: Iterable[ScheduleStep]) -> Loop:
-        """Return a loop that follows a schedule.
-
-        Raises:
-            VdnnsimError: no loop can.
-        """
+        """Return a loop that follows a schedule."""
         kernels = {where: options[0] for where, options in self._costs.kernels.items()}
         plan = lower(list(steps), self._held, kernels, label="by hand", algorithms="p")
         schedule, device = schedule_of(plan, self.asked.tape, self._free), self.asked.device

@@ -33,17 +33,7 @@ class UserError(Exception):
 
 
 class Running:
-    """A loop while it runs.
-
-    Args:
-        model: of which it trains two copies.
-        applied: by model, the plan in whose contexts it runs.
-        rest: gives up what plans keep between steps.
-        narrow: whether forward runs under autocast.
-
-    Attributes:
-        found: what acts left behind.
-    """
+    """A loop while it runs, on two copies of a model in the contexts of their plans; what acts leave behind is `found`."""
 
     def __init__(
         self, model: nn.Module, applied: Sequence[Applied], rest: Callable[[], None], *, narrow: bool = False
@@ -66,11 +56,6 @@ class Running:
             each[0](*each[1:])
 
     def run(self, acts: Sequence[Act]) -> None:
-        """Do what a loop does.
-
-        Raises:
-            VdnnsimError: by the plan.
-        """
         torch.manual_seed(5)
         with ThreadPoolExecutor(1) as thread, warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -178,11 +178,7 @@ def test_the_earliest_distance_is_bisected() -> None:
 
 @dataclass
 class Together:
-    """A server on which GPU 1 takes a second more than GPU 0, and has no room two steps ahead.
-
-    Attributes:
-        tried: the plans that were run together.
-    """
+    """A server on which GPU 1 takes a second more than GPU 0, and has no room two steps ahead."""
 
     setting: Setting
     tried: list[tuple[TrainingPlan, ...]] = field(default_factory=list)

@@ -35,13 +35,9 @@ class FakeExecution:
 class FakeLaboratory:
     """A device of the machine that the simulator knows.
 
-    Attributes:
-        slowness: excess of each iteration over the replay, as a fraction; the last one stays.
-        extra_bytes: requested beyond the plan.
-        out_of_memory_under: the policy that runs out of memory in the middle.
-        capacity_bytes: its own memory, where that is less than the limits.
-        heeds_limits: whether it refuses a plan beyond the limits.
-        stated: workspaces that its library states, by layer, phase and algorithm.
+    Its iterations are slower than the replay by fractions, the last of which stays. It takes `extra_bytes` beyond the
+    plan, runs out of memory in the middle of one policy, and may have less memory than the limits; its library states
+    workspaces by layer, phase and algorithm.
     """
 
     method: Method
