@@ -13,14 +13,7 @@ import torch
 from torch.nn import functional
 
 from tests.pytorch_twins.kernels import CudnnLstm, FusedRmsNorm, HalfBatchNorm, Tensors
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Convolution,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
 from vdnnsim.dnn.elementwise import Concat, Dropout, ElementwiseAdd, ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness

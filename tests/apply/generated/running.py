@@ -33,7 +33,7 @@ class UserError(Exception):
 
 
 class Running:
-    """A loop while it runs, on two copies of a model in the contexts of their plans; what acts leave behind is `found`."""
+    """A loop while it runs, on two copies of a model in the contexts of their plans; acts leave behind `found`."""
 
     def __init__(
         self, model: nn.Module, applied: Sequence[Applied], rest: Callable[[], None], *, narrow: bool = False

@@ -5,11 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import ROOT, TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.claims.vdnn2016.power import (
-    PowerCurve,
-    copy_slowdown_bound,
-    power_curve,
-)
+from vdnnsim.claims.vdnn2016.power import PowerCurve, copy_slowdown_bound, power_curve
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import ProfileError

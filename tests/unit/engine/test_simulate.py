@@ -3,17 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import (
-    TOY_SERVER,
-    placement_of,
-    replay,
-    replayed,
-    touching,
-    toy_chain,
-    toy_costs,
-    toy_workload,
-    with_fc,
-)
+from tests.toy import TOY_SERVER, placement_of, replay, replayed, touching, toy_chain, toy_costs, toy_workload, with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape

@@ -19,15 +19,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
-from vdnnsim.plans.operations import (
-    Aggregation,
-    Allocate,
-    AllReduce,
-    Compute,
-    Release,
-    Stream,
-    WaitEvent,
-)
+from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release, Stream, WaitEvent
 from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base

@@ -7,15 +7,7 @@ import pytest
 from tests.unit.plans.hand_written import COMPUTE, MEMORY, script
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
-from vdnnsim.plans.operations import (
-    HostSynchronize,
-    Offload,
-    Paged,
-    Prefetch,
-    RecordEvent,
-    ReleaseExtent,
-    WaitEvent,
-)
+from vdnnsim.plans.operations import HostSynchronize, Offload, Paged, Prefetch, RecordEvent, ReleaseExtent, WaitEvent
 from vdnnsim.plans.training_plan import TrainingPlan
 
 CHUNKS = [range(4), range(4, 8), range(8, 10)]
