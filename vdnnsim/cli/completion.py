@@ -22,7 +22,7 @@ def files_of(folders: Sequence[str]) -> list[str]:
     return [*(each.stem for place in places for each in place.glob("*.yaml")), *map(str, Path().glob("*.yaml"))]
 
 
-class Named(click.ParamType):
+class Named(click.ParamType):  # type: ignore[type-arg]  # is not generic before click 8.4
     """Text that a shell completes by names; what reads it checks it.
 
     Args:

@@ -87,7 +87,7 @@ def _draw_host(axes: Axes, result: ScenarioResult, curve: MemoryCurve, trace: It
     memory, top = _draw_capacity(axes, result.server.host.memory_bytes // result.gpus, max(offloaded))
     drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
     held = np.asarray((0, *offloaded), dtype=float)[np.searchsorted(times_s, drawn_s, side="right")]
-    look = {"step": "post", "color": OFFLOAD, "linewidth": 0, "zorder": 2}
+    look: Any = {"step": "post", "color": OFFLOAD, "linewidth": 0, "zorder": 2}
     area = axes.fill_between(drawn_s / times.factor, held / memory.factor, **look)
     axes.set_ylim(0, top / memory.factor)
     axes.set_ylabel(f"CPU memory, {memory.unit}")
