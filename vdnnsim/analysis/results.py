@@ -197,7 +197,7 @@ class ScenarioResult(Setup):
         host, pinned = server.host, row.trace.host_bytes
         process = host.process_bytes if is_of_pytorch(self.memory_model) else 0
         return (
-            ("device", row.held_bytes(server.gpu), server.gpu.memory_bytes),
+            ("GPU", row.held_bytes(server.gpu), server.gpu.memory_bytes),
             ("host", process + pinned, host.memory_bytes // self.gpus),
             ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // self.gpus),
         )

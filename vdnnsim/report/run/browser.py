@@ -205,6 +205,8 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
     yield percent(shown.performance_ratio), "of the oracular speed"
     yield format_bytes(metrics.max_memory_bytes), "allocated at most"
+    if (held := shown.held_bytes(result.server.gpu)) != metrics.max_memory_bytes:
+        yield format_bytes(held), "process memory"
     yield percent(metrics.stall_s / metrics.iteration_s), "of the time waiting"
 
 

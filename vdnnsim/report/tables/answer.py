@@ -11,7 +11,7 @@ from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_
 from vdnnsim.report.scale import percent, rate_cells
 from vdnnsim.units import GIB, MIB, format_bytes, format_seconds
 
-_HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "takes", "left", "why not")
+_HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "why not")
 _LEFT_OUT_FIRST: Final = ("rate", "left")
 _MOST: Final = 3
 """Ways that are shown in full, the best."""
