@@ -1,4 +1,4 @@
-"""Requests to a memory pool, and the check of an overflow that every pool must pass."""
+"""Requests to a memory pool, and the checks that every pool must pass."""
 
 from collections.abc import Callable, Sequence
 
@@ -34,6 +34,21 @@ def rest_given_back(requests: Sequence[Request]) -> list[Request]:
     for request in requests:
         held ^= {request.key}
     return [give(key) for key in sorted(held)]
+
+
+def assert_no_overlap(requests: Sequence[Request], answer: Placed) -> None:
+    """Regions of a pool may lie apart, so that addresses exceed its bytes."""
+    live: dict[int, tuple[int, int]] = {}
+    for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
+        assert offset is not None
+        if request.nbytes is None:
+            assert live.pop(request.key) == (offset, offset - delta), "freed where it was allocated"
+            continue
+        assert offset >= 0
+        assert request.nbytes <= delta
+        assert all(offset + delta <= start or end <= offset for start, end in live.values())
+        live[request.key] = (offset, offset + delta)
+        assert sum(end - start for start, end in live.values()) <= answer.pool_bytes
 
 
 def assert_tells_the_truth(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import toggled
+from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, rest_given_back, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.models import place
-from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
 # Of the pools that a machine's granule describes whole; those with segments or blocks have tests of their own.
 MODELS = pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT, MemoryModel.PLANNED])
@@ -34,8 +34,7 @@ def granules_held(requests: Sequence[Request], granule_bytes: int) -> dict[int, 
         if request.nbytes is None:
             del held[request.key]
         else:
-            granules, rest = divmod(request.nbytes, granule_bytes)
-            held[request.key] = (granules + bool(rest)) * granule_bytes
+            held[request.key] = round_up(request.nbytes, granule_bytes)
     return held
 
 
@@ -45,24 +44,14 @@ def served(requests: Sequence[Request], model: MemoryModel, granule_bytes: int, 
     return answer
 
 
-def assert_no_overlap(requests: Sequence[Request], answer: Placed) -> None:
-    live: dict[int, tuple[int, int]] = {}
-    for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
-        assert offset is not None
-        if request.nbytes is None:
-            assert live.pop(request.key) == (offset, offset - delta), "freed where it was allocated"
-            continue
-        assert offset >= 0
-        assert request.nbytes <= delta
-        assert offset + delta <= answer.pool_bytes
-        assert all(offset + delta <= start or end <= offset for start, end in live.values())
-        live[request.key] = (offset, offset + delta)
-
-
 @WITH_ADDRESSES
 @given(requests=REQUESTS, granule_bytes=GRANULES)
 def test_no_two_buffers_in_use_overlap(model: MemoryModel, requests: list[Request], granule_bytes: int) -> None:
-    assert_no_overlap(requests, served(requests, model, granule_bytes))
+    answer = served(requests, model, granule_bytes)
+    assert_no_overlap(requests, answer)
+    assert all(
+        (offset or 0) + delta <= answer.pool_bytes for offset, delta in zip(answer.offsets, answer.deltas, strict=True)
+    )
 
 
 @WITH_ADDRESSES
@@ -102,9 +91,8 @@ def test_a_pool_as_large_as_needed_is_enough(model: MemoryModel, requests: list[
 @given(requests=REQUESTS, granule_bytes=GRANULES)
 def test_an_emptied_pool_is_one_piece(model: MemoryModel, requests: list[Request], granule_bytes: int) -> None:
     capacity_bytes = 2_000 * granule_bytes
-    rest = [Request(key, None) for key in granules_held(requests, granule_bytes)]
-
-    answer = served([*requests, *rest, Request(99, capacity_bytes)], model, granule_bytes, capacity_bytes)
+    rest = [*rest_given_back(requests), Request(99, capacity_bytes)]
+    answer = served([*requests, *rest], model, granule_bytes, capacity_bytes)
 
     assert answer.offsets[-1] == (None if model is MemoryModel.IDEAL else 0)
     assert sum(answer.deltas) == capacity_bytes
@@ -123,16 +111,11 @@ def test_an_overflow_tells_the_truth(
     if isinstance(answer, Placed):
         assert answer.pool_bytes <= capacity_bytes
         return
-    before = requests[: answer.position]
-    held = granules_held(before, granule_bytes)
-    asked = granules_held(requests[: answer.position + 1], granule_bytes)[requests[answer.position].key]
-
-    assert set(answer.held) == set(held)
-    assert answer.free_bytes == capacity_bytes - sum(held.values())
-    assert 0 <= answer.largest_free_bytes <= answer.free_bytes
-    assert asked > answer.largest_free_bytes
+    before, asked_bytes = requests[: answer.position], requests[answer.position].nbytes or 0
+    taken = served(before, MemoryModel.IDEAL, granule_bytes)
+    assert_tells_the_truth(answer, requests, taken, capacity_bytes, round_up(asked_bytes, granule_bytes))
     if model is not MemoryModel.PLANNED:
-        assert isinstance(place(before, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes), Placed)
+        served(before, model, granule_bytes, capacity_bytes)
 
 
 @given(requests=REQUESTS, capacity_bytes=st.integers(0, 400))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import assert_tells_the_truth, rest_given_back, serving, toggled
+from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, rest_given_back, serving, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import KIB, MIB
@@ -33,18 +33,11 @@ def test_chunks_in_use_never_overlap_and_nothing_is_lost(requests: list[Request]
     answer = place_tensorflow(requests, capacity_bytes, 1)
     if isinstance(answer, Overflow):
         return
-    live: dict[int, tuple[int, int]] = {}
-    for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
-        assert offset is not None
-        if request.nbytes is None:
-            assert live.pop(request.key) == (offset, offset - delta)
-            continue
-        asked = round_up(request.nbytes, 256)
-        assert asked <= delta < min(2 * asked, asked + 128 * MIB)
-        assert all(offset + delta <= start or end <= offset for start, end in live.values())
-        live[request.key] = (offset, offset + delta)
-        assert sum(end - start for start, end in live.values()) <= answer.pool_bytes
-    assert not live
+    assert_no_overlap(requests, answer)
+    for request, delta in zip(requests, answer.deltas, strict=True):
+        if request.nbytes is not None:
+            asked = round_up(request.nbytes, 256)
+            assert asked <= delta < min(2 * asked, asked + 128 * MIB)
     assert sum(answer.deltas) == 0
     assert answer.pool_bytes <= capacity_bytes
 
