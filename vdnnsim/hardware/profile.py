@@ -126,19 +126,21 @@ def shipped_profiles() -> tuple[Profile, ...]:
 
 
 def profile_of_card(card: str) -> Profile | None:
-    """Return the first shipped profile of a card, by the name of its driver; None without one."""
-    return next((each for each in shipped_profiles() if is_of_card(each.server, card)), None)
+    """Return the shipped profile of a card, by the name of its driver, with peaks of most types; None without one."""
+    of_card = (each for each in shipped_profiles() if is_of_card(each.server, card))
+    return max(of_card, key=lambda each: len(each.server.gpu.flop_per_s), default=None)
 
 
 def is_of_card(server: Server, card: str) -> bool:
     """Whether a machine has a card, by the name of its driver."""
-    return _words(server.gpu.name) == _words(card)
+    return card_words(server.gpu.name) == card_words(card)
 
 
-def _words(card: str) -> set[str]:
+def card_words(card: str) -> frozenset[str]:
+    """Return the words of a card's name, the same however drivers and datasheets spell it."""
     for pattern, spelling in _SPELLINGS:
         card = re.sub(pattern, spelling, card, flags=re.IGNORECASE)
-    return set(re.findall(r"\w+", card.casefold()))
+    return frozenset(re.findall(r"\w+", card.casefold()))
 
 
 def read_profile(path: Path) -> Server:

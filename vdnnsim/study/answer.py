@@ -22,7 +22,7 @@ from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.files.messages import listed
-from vdnnsim.hardware.profile import shipped_profiles
+from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.memory.choices import MemoryModel, preallocated
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import TimeLimit
@@ -273,7 +273,9 @@ class _Trials:
             return
         row = self.result.slowest[0]
         own = self.scenario.server.gpu.memory_bytes
-        cards = {profile.server.gpu.name: profile.server for profile in reversed(shipped_profiles())}
+        servers = [profile.server for profile in reversed(shipped_profiles())]
+        servers.sort(key=lambda each: len(each.gpu.flop_per_s))
+        cards = {card_words(each.gpu.name): each for each in servers}
         for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
             gpu = server.gpu
             if gpu.memory_bytes <= own or not server.computes_in(self.workload.element_type):

@@ -30,7 +30,7 @@ from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, ProfileError, ScenarioError
 from vdnnsim.files.messages import listed
 from vdnnsim.files.yaml_file import read_yaml
-from vdnnsim.hardware.profile import Profile
+from vdnnsim.hardware.profile import Profile, card_words
 from vdnnsim.hardware.server import Server
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.policies.interface import Policy
@@ -82,16 +82,19 @@ def read_prices(path: Path) -> Prices:
 
 
 def one_of_each_card(profiles: Sequence[Profile], gpus: int) -> list[Profile]:
-    """Return one machine for each card, by its name: that with the fewest GPUs which suffice, else with the most."""
-    chosen: dict[str, str] = {}
+    """Return one machine for each card, by its name.
+
+    It is that with the fewest GPUs which suffice, else with the most; of those the one with peaks of most types.
+    """
+    chosen: dict[frozenset[str], str] = {}
     for server in sorted((each.server for each in profiles), key=lambda each: _unsuited(each, gpus)):
-        chosen.setdefault(server.gpu.name, server.name)
+        chosen.setdefault(card_words(server.gpu.name), server.name)
     return [each for each in profiles if each.server.name in chosen.values()]
 
 
-def _unsuited(server: Server, gpus: int) -> tuple[bool, int]:
+def _unsuited(server: Server, gpus: int) -> tuple[bool, int, int]:
     there = _gpus(server)
-    return there < gpus, there if there >= gpus else -there
+    return there < gpus, there if there >= gpus else -there, -len(server.gpu.flop_per_s)
 
 
 def _gpus(server: Server) -> int:
