@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.storages import StorageTable
 from calibration.capture.tape import Tape, freed_by_program
-from calibration.capture.wrapped import is_compiled, refuse_spread
+from calibration.capture.wrapped import EAGER, is_compiled, refuse_spread
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind, StepOperation
@@ -188,7 +187,7 @@ def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
         with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
             # A compiled module and the one within it have different paths.
             warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
-            yield (_EAGER,)
+            yield (EAGER,)
     else:
         yield ()
 
@@ -202,12 +201,6 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-_EAGER: Final = (
-    "Modules of torch.compile were run eagerly: compiled, they may need less memory; `--execution compiled`, in Python "
-    '`execution="compiled"`, replays them fused.'
-)
 
 
 def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:

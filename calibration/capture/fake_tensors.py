@@ -74,6 +74,8 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
 
     def _fake_results(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         originals: dict[int, torch.Tensor] = {}
+        if func is _EMBEDDING:
+            self._check_rows(args[0], args[1])
         if func is _INDEX:
             args = (args[0], [each for index in args[1] for each in self._as_numbers(index)])
 
@@ -98,6 +100,16 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
                 if is_written and not isinstance(tensor, FakeTensor):
                     self._overwritten[tensor.untyped_storage()] = True
         return tree_map_only(torch.Tensor, lambda each: originals.get(id(each), each), result) if originals else result
+
+    def _check_rows(self, weight: torch.Tensor, indices: torch.Tensor) -> None:
+        """Check that a table has the rows of known indices, as of positions; PyTorch's meta function does not."""
+        if indices.numel() and not self._is_unknown(indices):
+            with no_dispatch():
+                largest = int(indices.max())
+            if largest >= weight.shape[0]:
+                raise IndexError(
+                    f"index out of range in self: found {largest}, but the table has {weight.shape[0]} rows"
+                )
 
     def _as_numbers(self, index: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
         """Return row indices for a known mask; an unknown one selects an unknown number of rows."""
@@ -184,5 +196,6 @@ _NORMALIZATIONS_BACKWARD: Final = {
 """Layout of the gradient of an input."""
 _GROUPED_PRODUCT: Final = torch.ops.aten._grouped_mm.default  # noqa: SLF001 - as FakeTensorMode is given it
 _INDEX: Final = torch.ops.aten.index.Tensor
+_EMBEDDING: Final = torch.ops.aten.embedding.default
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default

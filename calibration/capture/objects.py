@@ -19,7 +19,7 @@ from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
-from calibration.capture.wrapped import refuse_spread
+from calibration.capture.wrapped import EAGER, refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -87,7 +87,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),
-        notes=() if lora is None else (NOTE.format(lora),),
+        notes=(*([NOTE.format(lora)] if lora else ()), *([EAGER] if _is_compiled_in_place(model) else ())),
     )
     step, tape = capture_with_tape(program, device)
     return with_notes(step, assumed), tape
@@ -107,6 +107,11 @@ def _name(model: object) -> str:
     except ValueError:  # of some functions in C
         pass
     return str(getattr(model, "__name__", type(model).__name__))
+
+
+def _is_compiled_in_place(model: object) -> bool:
+    """Return whether a module or a part of it is compiled, which its copy is not."""
+    return isinstance(model, nn.Module) and any(each._compiled_call_impl for each in model.modules())  # noqa: SLF001
 
 
 def _versions(model: object) -> list[str]:

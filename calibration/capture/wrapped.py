@@ -7,6 +7,10 @@ from torch import distributed, nn
 
 from vdnnsim.errors import CaptureError
 
+EAGER: Final = (
+    "Modules of torch.compile were run eagerly: compiled, they may need less memory; `--execution compiled`, in Python "
+    '`execution="compiled"`, replays them fused.'
+)
 _REPLICATED: Final = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 

@@ -15,7 +15,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated, without_efforts
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import StudyError
+from vdnnsim.errors import CaptureError, StudyError
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.scenario.read import MOST_TOKENS
 from vdnnsim.scenario.scenario import Scenario
@@ -92,11 +92,18 @@ class _Lengths:
     def capture(self, lengths: Iterable[int]) -> bool:
         """Capture lengths that were interpolated; return whether there was one."""
         found = sorted({each for each in lengths if each in self._interpolated})
-        if self._model is not None and found:
+        if self._model is None or not found:
+            return False
+        try:
             self._models |= zip(found, self._model.at_lengths(found), strict=True)
-            for each in found:
-                del self._interpolated[each]
-        return bool(found)
+        except CaptureError as failure:
+            # As beyond the last of its positions.
+            raise StudyError(
+                f"memory suffices for sequences of {found[0]} tokens, but not the model: {failure}"
+            ) from None
+        for each in found:
+            del self._interpolated[each]
+        return True
 
     def _of(self, model: CapturedModel, tokens: int) -> CapturedModel:
         if self._between is None:

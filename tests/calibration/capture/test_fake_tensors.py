@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import vdnnsim
 from calibration.capture.fake_tensors import FakeTensors
+from vdnnsim.errors import CaptureError
 
 aten = torch.ops.aten
 
@@ -53,3 +55,28 @@ def test_grouped_products_of_every_type() -> None:
     with FakeTensors():
         fake = made()
     assert (tuple(fake.shape), fake.dtype) == ((6, 32), torch.float32) == (tuple(made().shape), made().dtype)
+
+
+class Positions(nn.Module):
+    """Adds a vector for each of at most eight positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(10, 4), nn.Embedding(8, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        return result
+
+
+@pytest.mark.parametrize(("length", "largest"), [(8, 9), (9, 9), (8, 10)])
+def test_rows_that_a_table_lacks_are_missing_without_memory_too(length: int, largest: int) -> None:
+    """Of eight positions and ten tokens."""
+    ids = torch.full((2, length), largest)
+    if (length, largest) == (8, 9):
+        assert vdnnsim.capture(Positions, ids).parameters == 72
+        return
+    with pytest.raises(IndexError):
+        Positions()(ids)
+    with pytest.raises(CaptureError, match="index out of range in self"):
+        vdnnsim.capture(Positions, ids)

@@ -59,6 +59,8 @@ def planned(model: nn.Module, inputs: torch.Tensor) -> Any:  # noqa: ANN401  # a
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
 @pytest.mark.parametrize("make", [lambda: torch.compile(net()), compiled_in_place])
-def test_no_plan_is_made_for_a_compiled_model(make: Callable[[], nn.Module]) -> None:
+def test_a_compiled_model_is_captured_eagerly_and_gets_no_plan(make: Callable[[], nn.Module]) -> None:
+    step = vdnnsim.capture(make(), torch.ones(4, 3))
+    assert [note for note in step.notes if "`--execution compiled`" in note] == [step.notes[0]]
     with pytest.raises(CaptureError, match=r"was compiled by torch\.compile"):
         planned(make(), torch.ones(4, 3))

@@ -15,7 +15,7 @@ from vdnnsim.cost.model import checked_profile
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.errors import InputError, StudyError
+from vdnnsim.errors import CaptureError, InputError, StudyError
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
@@ -166,6 +166,18 @@ def test_a_jump_beyond_the_captures_is_found_by_the_capture_of_the_answer() -> N
     (found,), _ = longest_sequences(captures.scenario)
     assert is_edge(captures, found.size, 64)
     assert len(captures.asked) > 2
+
+
+def test_a_model_that_takes_no_longer_sequences_says_so() -> None:
+    """As one with 1024 positions."""
+
+    def limited(tokens: int) -> CapturedStep:
+        if tokens > 1024:
+            raise CaptureError("net.py:7: IndexError: 1024 rows")
+        return sequences(tokens)
+
+    with pytest.raises(StudyError, match="tokens, but not the model: net"):
+        longest_sequences(Captures(limited, 1024, 100 * 2**20).scenario)
 
 
 def test_a_search_that_ends_early_says_how_far_it_came() -> None:
