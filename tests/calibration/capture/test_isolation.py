@@ -3,6 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -52,13 +53,13 @@ def test_batches_not_cached_are_captured_in_one_process(
     net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 4, then at 4, 2 and 1, of which two are missing."""
-    in_child, asked = isolation._answer_of_child, []  # noqa: SLF001
-    monkeypatch.setattr(isolation, "_answer_of_child", lambda one: asked.append(one.requests) or in_child(one))
+    in_child = Mock(wraps=isolation._answer_of_child)  # noqa: SLF001
+    monkeypatch.setattr(isolation, "_answer_of_child", in_child)
     sizes = [msgspec.structs.replace(request(net), batch_size=each) for each in (4, 2, 1)]
     captured(sizes[0], tmp_path / "cache")
     steps = [step for step, _ in captured_together(sizes, tmp_path / "cache")]
     assert [each.batch_size for each in steps] == [4, 2, 1]
-    assert asked == [(sizes[0],), tuple(sizes[1:])]
+    assert [each.args[0].requests for each in in_child.call_args_list] == [(sizes[0],), tuple(sizes[1:])]
     monkeypatch.setattr(isolation, "_answer_of_child", None)
     assert [step for step, file in captured_together(sizes, tmp_path / "cache") if file] == steps
 
