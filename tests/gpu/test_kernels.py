@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from calibration.devices.arithmetic import arithmetic
-from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.pytorch import PyTorchLibrary
-from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
+from tests.calibration.kernels.test_reference import assert_plain, explicit_everywhere
 from tests.gpu.test_cudnn import TRANSFORMED
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -42,14 +41,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 def test_loss_and_gradients_are_those_of_plain_pytorch(
     network: Callable[[], LayerGraph], element_type: ElementType, *, channels_last: bool, allow_tf32: bool
 ) -> None:
-    workload = Workload(network(), 8, element_type)
     with arithmetic(tf32=allow_tf32):
-        run = run_reference(workload, PyTorchLibrary("cuda", channels_last=channels_last), device_type="cuda")
-        plain = run_plainly(workload, channels_last=channels_last, device_type="cuda")
-    assert run.loss == plain.loss
-    assert run.gradients.keys() == plain.gradients.keys()
-    for index, gradient in plain.gradients.items():
-        assert torch.equal(run.gradients[index], gradient), workload.graph.layers[index].name
+        assert_plain(Workload(network(), 8, element_type), channels_last=channels_last, device_type="cuda")
 
 
 @pytest.mark.arithmetic
@@ -61,10 +54,6 @@ def test_explicit_gemm_gives_nearly_the_same(*, channels_last: bool) -> None:
     """
     workload = Workload(tiny_residual(), 8)
     library = PyTorchLibrary("cuda", channels_last=channels_last)
-
-    def explicit_everywhere(layer: Layer, _phase: Phase) -> str | None:
-        return EXPLICIT_GEMM if layer.kind is LayerKind.CONV else None
-
     with arithmetic(tf32=False):
         explicit = run_reference(workload, library, explicit_everywhere, device_type="cuda")
         framework = run_reference(workload, library, device_type="cuda")

@@ -21,10 +21,10 @@ from vdnnsim.units import ElementType
 BATCH_SIZE = 3
 
 
-def assert_plain(workload: Workload, *, channels_last: bool) -> None:
+def assert_plain(workload: Workload, *, channels_last: bool, device_type: str = "cpu") -> None:
     """Compare a run of the reference under the framework's algorithms with plain PyTorch."""
-    run = run_reference(workload, PyTorchLibrary("cpu", channels_last=channels_last))
-    plain = run_plainly(workload, channels_last=channels_last)
+    run = run_reference(workload, PyTorchLibrary(device_type, channels_last=channels_last), device_type=device_type)
+    plain = run_plainly(workload, channels_last=channels_last, device_type=device_type)
     assert run.loss == plain.loss
     assert run.gradients.keys() == plain.gradients.keys()
     for index, gradient in plain.gradients.items():
