@@ -29,7 +29,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         batch_size: samples of a micro-batch.
         image: sizes of an image, channels first; None for the model's own, or none.
         tokens: of a sequence; None for the model's own, or none.
-        inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
+        inputs: `my_model.py:inputs`, a function of the batch size, and of the tokens where these are given; None for
+            images or tokens.
         lora: rank of adapters around linear layers, with all else frozen; None for none.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
@@ -90,9 +91,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
         if self.real and self.pretended:
             raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
-        given = [name for name, value in self._inputs_given().items() if value is not None]
-        if len(given) > 1:
-            raise CaptureError(f"{' and '.join(given)}: found both, expected one of them")
+        if self.image is not None and (self.tokens is not None or self.inputs is not None):
+            other = "--tokens" if self.inputs is None else "--inputs"
+            raise CaptureError(f"--image and {other}: found both, expected one of them")
         if self.config is not None:
             if not self.config.is_file():
                 raise CaptureError(f"{file_name(self.config)}: there is no such file")
@@ -117,9 +118,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
             )
         return source
-
-    def _inputs_given(self) -> dict[str, object]:
-        return {"--image": self.image, "--tokens": self.tokens, "--inputs": self.inputs}
 
 
 def split_words(words: str) -> tuple[Path, str]:

@@ -191,7 +191,8 @@ class _Inputs:
         self._arguments = named.arguments if named else None
         self.image = request.image or (named.image if named else None) or ()
         self.tokens = request.tokens or (named.tokens if named else None) or 0
-        self._own = inputs_maker(request.inputs, request.batch_size) if request.inputs else None
+        sizes = (request.batch_size, *([request.tokens] if request.tokens else []))
+        self._own = inputs_maker(request.inputs, *sizes) if request.inputs else None
         if self._own is None:
             _check_sizes(request, named)
         self.sample = "sequence" if self.tokens else "image"

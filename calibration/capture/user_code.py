@@ -40,15 +40,16 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
     return make
 
 
-def inputs_maker(words: str, batch_size: int) -> Callable[[], Arguments]:
-    """Return a function that makes the arguments of a model from `FILE.py:NAME`, a function of the batch size.
+def inputs_maker(words: str, *sizes: int) -> Callable[[], Arguments]:
+    """Return a function that makes the arguments of a model from `FILE.py:NAME`, a function of batch size and tokens.
 
     Raises:
-        CaptureError: the file cannot be imported, has no such name, or that is no function of one argument.
+        CaptureError: the file cannot be imported, has no such name, or that is no function of so many sizes.
     """
     value = _named(words)
-    _check_callable(words, value, arguments=1, right="a function of the batch size")
-    return lambda: arguments_of(value(batch_size), _place(words, value))
+    right = "a function of the batch size" + " and the tokens of a sequence" * (len(sizes) > 1)
+    _check_callable(words, value, arguments=len(sizes), right=right)
+    return lambda: arguments_of(value(*sizes), _place(words, value))
 
 
 def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatever a user gives

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 _CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--image": {"metavar": "CxHxW", "help": "Sizes of an image, channels first, as 3x224x224."},
     "--tokens": {"type": int, "metavar": "T", "help": "Tokens of a sequence."},
-    "--inputs": {"metavar": "FILE.py:NAME", "help": "A function of the batch size: returns the model's arguments."},
+    "--inputs": {
+        "metavar": "FILE.py:NAME",
+        "help": "The model's arguments by a function of batch size and --tokens.",
+    },
     "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
     "--precision": {"metavar": "NAME", "help": "float32, by default, or tf32, bf16, fp16, amp_bf16, amp_fp16."},
     "--optimizer": {"metavar": "NAME", "help": "adamw, by default, another of torch.optim, adamw8bit, or none."},

@@ -128,7 +128,12 @@ class CapturedModel:
             raise ScenarioError(f"{self.base.model}: {reason}")
         if missing:
             assert self._capture_lengths is not None, "it can"
-            self._lengths |= {each.tokens: each for each in self._capture_lengths(missing)}
+            captured = self._capture_lengths(missing)
+            for asked, each in zip(missing, captured, strict=True):
+                if each.tokens != asked:
+                    found = f"the inputs have sequences of {each.tokens} tokens"
+                    raise ScenarioError(f"{self.base.model}: {found}, expected {asked}, as asked for")
+            self._lengths |= {each.tokens: each for each in captured}
             known |= self._lengths
         return tuple(known[each] for each in lengths)
 

@@ -132,6 +132,15 @@ def test_inputs_of_another_kind_are_refused(write: Write, text: str, message: st
     assert message in refused(f"{path}:make", inputs=f"{path}:inputs", image=None)
 
 
+def test_inputs_may_be_of_so_many_tokens(write: Write) -> None:
+    model = "def make():\n    return nn.Embedding(2, 5)\n"
+    path = write(f"{model}def inputs(n, tokens):\n    return torch.zeros(n, tokens, dtype=torch.int64)\n")
+    step = captured(f"{path}:make", inputs=f"{path}:inputs", image=None, tokens=7)
+    assert (step.sample, step.sample_elements) == ("sequence", 7)
+    message = refused(f"{path}:make", inputs=f"{path}:inputs", image=None)
+    assert "inputs needs the arguments n, tokens, expected a function of the batch size" in message
+
+
 def test_integers_are_sequences(write: Write) -> None:
     """Four sequences of nine tokens, in eight bytes each."""
     model = "def make():\n    return nn.Embedding(2, 5)\n"
