@@ -92,7 +92,8 @@ class TrainedModel:
         # The script will drop outputs before the next step.
         outputs = (each() for each in self.held)
         constants = loss.constants if isinstance(loss, RecordedLoss) else []
-        known = [*self.model.parameters(), *self.model.buffers(), *states, *constants, *outputs]
+        gradients = (each.grad for each in self.model.parameters())
+        known = [*self.model.parameters(), *gradients, *self.model.buffers(), *states, *constants, *outputs]
         return beside_bytes([*known, *tree_leaves((args, kwargs))])
 
     def follow(self, watcher: Watcher) -> None:

@@ -88,6 +88,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.objects import captured_object
     from calibration.capture.wrapped import refuse_compiled
     from vdnnsim.api.scenarios import chosen_memory_model, profile_of, with_memory
+    from vdnnsim.dnn.captured_accumulation import with_gradients
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.files.value import Entry
@@ -115,6 +116,9 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
             channels_last=False,
             device=CaptureDevice(real=real, compute_capability=capability, device_type=device.type if real else "cpu"),
         )
+    if any(each.grad is not None for each in model.parameters()):
+        # A loop that accumulates gradients, or keeps them until backward.
+        captured = with_gradients(captured)
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)

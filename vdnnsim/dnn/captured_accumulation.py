@@ -61,6 +61,25 @@ def accumulating(step: CapturedStep, rounds: int) -> CapturedStep:
     )
 
 
+def with_gradients(step: CapturedStep) -> CapturedStep:
+    """Return a step of a loop whose gradients are there already, with as many operations.
+
+    The memory of a gradient that backward makes to add it is counted as temporary memory of the operation.
+    """
+    spans = _made(step)
+    more: dict[int, int] = {}
+    for gradient, span in spans.items():
+        more[span.start] = more.get(span.start, 0) + step.storages[gradient].nbytes
+    return replace(
+        step,
+        storages=tuple(replace(each, given=each.given or at in spans) for at, each in enumerate(step.storages)),
+        operations=tuple(
+            replace(each, temporary_bytes=each.temporary_bytes + more[at]) if at in more else each
+            for at, each in enumerate(step.operations)
+        ),
+    )
+
+
 def _made(step: CapturedStep) -> dict[int, range]:
     """Return the operations from the first that writes a gradient to the end of the node of the last, by gradient.
 

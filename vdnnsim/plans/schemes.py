@@ -241,5 +241,6 @@ class NetworkWide(ByLifetime):
                     sizes.append((nbytes, step.layer))
                 free.discard(slot)
                 places.setdefault(buffer, []).append(slot)
-            free.update(places[buffer][-1] for buffer in dying)
+            # What is given has no slot, as gradients of an earlier micro-batch.
+            free.update(places[buffer][-1] for buffer in dying if buffer in places)
         return sizes, places

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
+from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -110,7 +111,8 @@ def _answer(result: ScenarioResult) -> str:
     if result.captured is not None and not result.captured.base.lifetimes:
         return f"It takes {format_seconds(best.metrics.iteration_s)} per iteration, {rate}; no trace tells what fits."
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
-    return f"It fits: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
+    how = "It fits" if result.fits_surely else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
+    return f"{how}: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
 
 
 def comparison(result: ScenarioResult) -> str:

@@ -3,8 +3,8 @@
 What `vdnnsim apply` runs is replayed as it runs there: in one piece of memory that leaves as much of the card as peaks
 are known to be off. Micro-batches and smaller batches are plain loops under PyTorch's allocator.
 
-Micro-batches after the first are alike, so two are replayed: each further one takes as long as the second, and no more
-memory (as `vdnnsim.policies.accumulate`).
+Micro-batches are alike, so one and two are replayed: each further one takes as long as the second, and no more memory
+(as `vdnnsim.policies.accumulate`).
 """
 
 from collections.abc import Callable, Iterator
@@ -42,8 +42,10 @@ OF_CONVOLUTIONS: Final = ("vdnn_conv(p)", "swap(p)")
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-LIMIT: Final = TimeLimit(5.0)
+LIMIT: Final = TimeLimit(4.5)
 """Of everything that is tried, in processor time: a capture of a large model leaves so much of 15 s."""
+_LEAST_SEARCH_S: Final = 1.0
+"""In less a search finds nothing of use."""
 _MOST_TRIALS: Final = 3
 """Numbers of micro-batches that are tried from the estimated one on."""
 _MARGIN: Final = 1.02
@@ -121,18 +123,21 @@ class _Trials:
         fits_at_all = self.held_bytes <= self.room_bytes
         if fits_at_all:
             yield from self._with_growing_segments()
-            yield from self._micro_batches(PLAIN, self.scenario)
+            yield from self._micro_batches(PLAIN)
             has_convolutions = any(each.kind is LayerKind.CONV for each in self.workload.graph.layers)
             for name in (*POLICIES, *(OF_CONVOLUTIONS if has_convolutions else ())):
                 if self._named(name).label not in asked:
                     yield self._tried(Change.POLICY, name, self.applied)
-            yield from self._micro_batches(RECOMPUTING, self.applied)
+            yield from self._micro_batches(RECOMPUTING)
             yield from self._smaller_batch()
         yield from self._larger_card()
         search = SEARCH if fits_at_all else STATES_ON_HOST
         may_fit = self.held_bytes - _states_bytes(self.workload.captured) <= self.room_bytes
         if may_fit and self._named(search).label not in asked:
-            yield self._tried(Change.POLICY, search, self.applied)
+            if self.deadline.allows(_LEAST_SEARCH_S):
+                yield self._tried(Change.POLICY, search, self.applied)
+            else:
+                yield self._way(Change.POLICY, self._named(search).label, self.applied, self._late)
 
     def notes(self) -> Iterator[str]:
         """Yield what was not tried, and what cannot help."""
@@ -153,13 +158,17 @@ class _Trials:
     def _named(self, name: str) -> Policy:
         return resolve_policy(name, self.types)
 
+    @property
+    def _late(self) -> str:
+        return f"not tried in {self.limit} of processor time"
+
     def _tried(self, change: Change, name: str, scenario: Scenario) -> Way:
         return self._way(change, self._named(name).label, scenario, self._row(name, scenario))
 
     def _row(self, name: str, scenario: Scenario) -> PolicyResult | str:
         """Return the result of a policy, or why there is none."""
         if self.deadline.is_over:
-            return f"not tried: {self.limit} of processor time were over"
+            return self._late
         policy = self._named(name)
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
         try:
@@ -207,7 +216,7 @@ class _Trials:
         if in_pieces and self.scenario.memory_model is MemoryModel.PYTORCH:
             yield self._tried(Change.POLICY, PLAIN, replace(self.scenario, memory_model=_GROWING))
 
-    def _micro_batches(self, name: str, scenario: Scenario) -> Iterator[Way]:
+    def _micro_batches(self, name: str) -> Iterator[Way]:
         """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried."""
         whole, label = self.workload.part_size, self._named(name).label
         known = [way.held_bytes for way in self.done if way.policy == label and way.held_bytes]
@@ -217,7 +226,7 @@ class _Trials:
         most = self.room_bytes / _MARGIN
         likely = [each for each in parts if self._estimated(known[0], whole // each) <= most] or parts[-1:]
         for number, each in enumerate(likely[:_MOST_TRIALS], start=1):
-            way = self._divided(name, scenario, each)
+            way = self._divided(name, each)
             if way.fits or not way.iteration_s or number == min(len(likely), _MOST_TRIALS):
                 yield way
                 return
@@ -227,8 +236,9 @@ class _Trials:
         growing = max(0, held_bytes - self.scenario.server.gpu.context_bytes - self.held_bytes)
         return self.held_bytes + growing * batch_size // self.workload.part_size
 
-    def _divided(self, name: str, scenario: Scenario, parts: int) -> Way:
-        """Return a policy for so many parts of the batch."""
+    def _divided(self, name: str, parts: int) -> Way:
+        """Return a policy for so many parts of the batch, in a plain loop."""
+        scenario = self.scenario
         assert scenario.captured is not None, "the scenario is of a captured model"
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
         label, change = self._named(name).label, Change.MICRO_BATCHES
@@ -237,8 +247,9 @@ class _Trials:
         except InputError as refusal:
             way = self._way(change, label, scenario, str(refusal))
             return msgspec.structs.replace(way, batch_size=batch_size, rounds=rounds)
-        one, two = (replace(scenario, workload=replace(workload, batch_size=n * batch_size)) for n in (1, 2))
-        alone, found = self._row(name, one), self._row(name, two)
+        alone, found = (
+            self._row(name, replace(scenario, workload=replace(workload, batch_size=n * batch_size))) for n in (1, 2)
+        )
         seconds = 0.0
         if isinstance(found, PolicyResult) and isinstance(alone, PolicyResult):
             first_s, both_s = alone.metrics.iteration_s, found.metrics.iteration_s

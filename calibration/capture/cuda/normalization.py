@@ -60,13 +60,14 @@ class _FusedRmsNorm(torch.autograd.Function):
     def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
             out, deviation = aten._fused_rms_norm(input, shape, weight, eps)
-        ctx.save_for_backward(input, deviation, *([] if weight is None else [weight]))
+        # Operands before results, as autograd saves those of an operator.
+        ctx.save_for_backward(input, *([] if weight is None else [weight]), deviation)
         ctx.shape = shape
         return cast("Tensor", out)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
-        input, deviation, *rest = ctx.saved_tensors
+        input, *rest, deviation = ctx.saved_tensors
         weight = rest[0] if rest else None
         mask = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
         of_input, of_weight = aten._fused_rms_norm_backward(gradient, input, ctx.shape, deviation, weight, mask)

@@ -83,18 +83,21 @@ def _why_not(way: Way) -> str:
     if way.in_pieces:
         return "free memory is in pieces that are too small"
     if way.is_tight:
-        return f"peaks are known to be {percent(PEAKS_TOO_LOW)} too low"
+        return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
     return f"{format_bytes(-way.left_bytes)} too much"
 
 
 def _how(result: ScenarioResult, way: Way) -> str:
     """Return the command or the lines of Python that do it."""
-    micro_batches = (
-        f"for part in batch.chunk({way.rounds}):",
-        f"    (loss_of(model(part)) / {way.rounds}).backward()",
-        "optimizer.step(); optimizer.zero_grad()",
-    )
-    lines = list(micro_batches) if way.change is Change.MICRO_BATCHES else []
+    lines: list[str] = []
+    if way.policy.startswith("checkpoint") and not way.is_applied:
+        lines.append("x = checkpoint_sequential(blocks, isqrt(len(blocks)), x, use_reentrant=False)  # within forward")
+    if way.change is Change.MICRO_BATCHES:
+        lines += (
+            f"for part in batch.chunk({way.rounds}):",
+            f"    (loss_of(model(part)) / {way.rounds}).backward()",
+            "optimizer.step(); optimizer.zero_grad()",
+        )
     if way.is_applied:
         policy = "" if way.policy == _POLICY else f" --policy '{way.policy}'"
         memory = _size(limit_bytes(result.server.gpu))
