@@ -85,7 +85,11 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
             return fake
 
         fake_args, fake_kwargs = args, dict(kwargs)
-        if not all(isinstance(each, FakeTensor) for each in tensors_in((args, kwargs))):
+        if all(isinstance(each, FakeTensor) for each in tensors_in((args, kwargs))):
+            if func._schema.is_mutable and not func._schema.returns:  # noqa: SLF001
+                # Updates of lists of tensors, as optimizers make them, have neither results nor new shapes.
+                return None
+        else:
             fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
             compute: Callable[..., Any] = _grouped_product if func is _GROUPED_PRODUCT else func

@@ -42,13 +42,13 @@ OF_CONVOLUTIONS: Final = ("vdnn_conv(p)", "swap(p)")
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-LIMIT: Final = TimeLimit(4.5)
+LIMIT: Final = TimeLimit(3.5)
 """Of everything that is tried, in processor time: a capture of a large model leaves so much of 15 s."""
 _LEAST_SEARCH_S: Final = 1.0
 """In less a search finds nothing of use."""
 _MOST_TRIALS: Final = 3
 """Numbers of micro-batches that are tried from the estimated one on."""
-_MARGIN: Final = 1.02
+_MARGIN: Final = 1.04
 """By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
 _GROWING: Final = AllocatorSettings(expandable_segments=True)
 
