@@ -248,4 +248,7 @@ class Layering:
         if view is not None and len(view.shape) == _IMAGE_DIMENSIONS and view.shape[0] == batch and steps == 1:
             return MapShape(*view.shape[1:])
         elements = -(-storage.nbytes // ELEMENT_BYTES[storage.element_type] // batch)
+        if storage.given and elements > steps:
+            # Tokens and labels may be views of one storage, which has one more of them.
+            elements -= elements % steps
         return MapShape(elements) if elements % steps else MapShape(elements // steps, steps=steps)

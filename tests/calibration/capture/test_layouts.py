@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 import vdnnsim
 from calibration.capture.layouts import copied
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import CaptureError
 
 
@@ -81,6 +83,7 @@ def test_a_view_that_pytorch_refuses_is_refused() -> None:
 
 def test_a_batch_that_is_one_storage_is_counted_once() -> None:
     step = vdnnsim.capture(Shifted(by_view=False), shifted())
+    assert sample_of(CapturedModel(step).workload(4).graph).length == " of 8 tokens"
     assert [each.nbytes for each in step.storages if each.name.startswith("input")] == [4 * 9 * 8]
 
 
