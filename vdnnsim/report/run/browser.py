@@ -207,7 +207,7 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     yield format_bytes(metrics.max_memory_bytes), "allocated at most"
     if (held := shown.held_bytes(result.server.gpu)) != metrics.max_memory_bytes:
         yield format_bytes(held), "process memory"
-    yield percent(metrics.stall_s / metrics.iteration_s), "of the time waiting"
+    yield percent(metrics.stall_s / metrics.iteration_s), "stalled"
 
 
 def stalls_title(shown: PolicyResult) -> str:
