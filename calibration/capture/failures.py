@@ -34,6 +34,8 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     text = _first_line(failure)
     is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
     line = _line(traceback.extract_tb(failure.__traceback__))
+    if "DTensor" in text:
+        return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it")
     return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
 
 

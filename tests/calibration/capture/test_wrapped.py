@@ -53,6 +53,13 @@ def test_a_model_for_several_gpus_is_refused(make: Callable[[], nn.Module], why:
             ask(model, torch.ones(4, 3))
 
 
+@pytest.mark.usefixtures("one_process")
+def test_a_function_that_shards_its_model_is_refused() -> None:
+    """Without memory PyTorch's own sharding fails before the model is there."""
+    with pytest.raises(CaptureError, match="expected a model that is made without sharding it"):
+        vdnnsim.capture(sharded, torch.ones(4, 3))
+
+
 def planned(model: nn.Module, inputs: torch.Tensor) -> Any:  # noqa: ANN401  # as of the API
     return vdnnsim.plan(model, inputs, hardware="rtx_4090", policy="save_on_cpu")
 
