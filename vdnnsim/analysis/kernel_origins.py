@@ -24,11 +24,6 @@ class KernelOrigins:
     plans: int = 0
     gap: str = ""
 
-    @property
-    def most(self) -> Origin | None:
-        """The origin on which most seconds rest; None without kernels."""
-        return max(self.seconds, key=lambda each: self.seconds[each], default=None)
-
 
 def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> KernelOrigins:
     """Return the seconds of the kernels of distinct plans, by their origins in the cost model."""
@@ -45,8 +40,7 @@ def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> Kern
         )
         for kernel, count in launches.items():
             for origin, resting_s in costs.find(*kernel).seconds_by_origin.items():
-                if resting_s:
-                    seconds[origin] += count * resting_s
+                seconds[origin] += count * resting_s
     return KernelOrigins(_ordered(seconds), len(distinct), next(filter(None, gaps), ""))
 
 
@@ -63,4 +57,4 @@ def joined_origins(origins: Iterable[KernelOrigins]) -> KernelOrigins:
 
 
 def _ordered(seconds: Mapping[Origin, float]) -> dict[Origin, float]:
-    return {origin: seconds[origin] for origin in Origin if origin in seconds}
+    return {origin: seconds[origin] for origin in Origin if seconds.get(origin)}
