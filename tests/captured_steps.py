@@ -5,12 +5,16 @@ from math import prod
 
 import msgspec
 
+from tests.toy import server_with
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import ELEMENT_BYTES, Access, BufferKind, Module, Operand, Role, StepOperation, Storage, Tensor
 from vdnnsim.dnn.workload import Mode
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import Precision
 
 MAP, GRADIENT, WEIGHTS = BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WEIGHTS
@@ -263,3 +267,8 @@ def sequences(tokens: int, square: int | None = None) -> CapturedStep:
         for number, each in enumerate(step.storages)
     )
     return msgspec.structs.replace(step, sample="sequence", sample_elements=tokens, storages=tuple(storages))
+
+
+def simulator(step: CapturedStep, model: MemoryChoice = MemoryModel.PYTORCH) -> Simulator:
+    """The step on the toy machine, on which a launch takes 1 s."""
+    return Simulator.of(CapturedWorkload.of(step), server_with({"launch_overhead_s": 1.0}), model, PinnedMemory.ARENA)

@@ -42,5 +42,5 @@ def vdnnsim(*arguments: str, folder: Path = Path()) -> Done:
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

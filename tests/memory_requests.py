@@ -36,6 +36,11 @@ def rest_given_back(requests: Sequence[Request]) -> list[Request]:
     return [give(key) for key in sorted(held)]
 
 
+def placed(answer: Placed | Overflow) -> Placed:
+    assert isinstance(answer, Placed)
+    return answer
+
+
 def assert_no_overlap(requests: Sequence[Request], answer: Placed) -> None:
     """Regions of a pool may lie apart, so that addresses exceed its bytes."""
     live: dict[int, tuple[int, int]] = {}

@@ -1,6 +1,5 @@
 """The command `calibrate` on a real GPU, cut short: a small network, few sizes, little time."""
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from calibration.devices.opening import query_gpu, smi_name
 from calibration.measure.timing import Extent, TimeBox, WarmUp, time_work
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 from tests.pretended_gpu import is_pretended
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB
@@ -32,11 +31,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", QUICK)
     return tmp_path
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("options", [[], ["--tf32"], ["--channels-last", "--element-type", "float16"]])
@@ -65,7 +59,7 @@ def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) ->
     versions = {"cuda", "torch"} if is_pretended() else {"driver", "cuda", "torch"}
     assert versions <= {name for name, _ in server.provenance}
 
-    rows = rows_of(folder / "card.kernels.csv")
+    rows = csv_rows(folder / "card.kernels.csv")
     timed = [row for row in rows if row["time_s"]]
     assert len(timed) > 0.8 * len(rows)
     assert {row["phase"] for row in timed} == {"forward", "backward data", "backward weights", "backward"}

@@ -1,6 +1,6 @@
 """The CUDA device on a real GPU: streams, clock, memory, and the order that waits bring."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,13 +15,6 @@ from vdnnsim.hardware.sections import what_identifies
 
 pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 MIB = 2**20
-
-
-@pytest.fixture
-def device() -> Iterator[CudaDevice]:
-    device = CudaDevice(0)
-    yield device
-    device.close()
 
 
 def copying(target: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:

@@ -1,12 +1,11 @@
 """The command `validate` on a real GPU, cut short. The whole of it is a report, `reports/validation/README.md`."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 from tests.gpu.test_calibrate import QUICK
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.validation.method import FREE_GPU, Task
@@ -27,8 +26,7 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     assert done.returncode == 0, done.stderr
     done = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")
     assert done.returncode in (0, 3), done.stderr
-    with Path("report/validation.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(Path("report/validation.csv"))
     assert [row["outcome"] for row in rows if row["memory_share"] and row["policy"] == "base(p)"] == ["does not fit"]
     ran = [row for row in rows if row["outcome"] == "ran"]
     assert len(ran) >= 2 * len(POLICIES)

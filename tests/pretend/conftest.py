@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from calibration.devices.cuda import CudaDevice
 from tests.pretend.command import Pretend
 from tests.pretend.controls import Controls
 from tests.pretended_gpu import free_cache, is_pretended, setting, tensors_shown_without_values
@@ -43,6 +44,13 @@ def add_rows(request: pytest.FixtureRequest) -> AddRows:
             writer.writerows(rows if begun else [header, *rows])
 
     return add
+
+
+@pytest.fixture
+def device() -> Iterator[CudaDevice]:
+    device = CudaDevice(0)
+    yield device
+    device.close()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,6 @@ from vdnnsim.units import MIB
 
 pytestmark = pytest.mark.pretend
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def device() -> Iterator[CudaDevice]:
-    device = CudaDevice(0)
-    yield device
-    device.close()
 
 
 def test_the_context_is_what_the_card_takes_before_any_tensor(device: CudaDevice) -> None:

@@ -1,6 +1,6 @@
 """Memory of the executor on GPU and host, counted by PyTorch's allocators on a pretended GPU."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
@@ -34,13 +34,6 @@ from vdnnsim.units import MIB
 from vdnnsim.validation.row import predicted_peaks
 
 pytestmark = pytest.mark.pretend
-
-
-@pytest.fixture
-def device() -> Iterator[CudaDevice]:
-    gpu = CudaDevice(0)
-    yield gpu
-    gpu.close()
 
 
 def test_an_arena_that_grew_holds_its_last_size_alone(device: CudaDevice) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.memory_requests import assert_tells_the_truth, rest_given_back, toggled
+from tests.memory_requests import assert_tells_the_truth, placed, rest_given_back, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import BLOCK_BYTES, LARGEST_SHARED_BYTES
 from vdnnsim.memory.models import place
@@ -34,9 +34,7 @@ def answered(requests: Sequence[Request], model: MemoryModel, capacity_bytes: in
 
 
 def served(requests: Sequence[Request], model: MemoryModel, capacity_bytes: int = ROOMY) -> Placed:
-    answer = answered(requests, model, capacity_bytes)
-    assert isinstance(answer, Placed)
-    return answer
+    return placed(answered(requests, model, capacity_bytes))
 
 
 @MODELS

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, rest_given_back, toggled
+from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, placed, rest_given_back, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
@@ -39,9 +39,7 @@ def granules_held(requests: Sequence[Request], granule_bytes: int) -> dict[int, 
 
 
 def served(requests: Sequence[Request], model: MemoryModel, granule_bytes: int, capacity_bytes: int = ROOMY) -> Placed:
-    answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes)
-    assert isinstance(answer, Placed)
-    return answer
+    return placed(place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes))
 
 
 @WITH_ADDRESSES

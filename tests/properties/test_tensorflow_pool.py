@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, rest_given_back, serving, toggled
+from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, placed, rest_given_back, serving, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import KIB, MIB
@@ -21,9 +21,7 @@ CAPACITIES = st.one_of(st.integers(0, 3000 * MIB), st.integers(0, 100 * MIB), st
 
 
 def served(requests: Sequence[Request], capacity_bytes: int = ROOMY) -> Placed:
-    answer = place_tensorflow(requests, capacity_bytes, 1)
-    assert isinstance(answer, Placed)
-    return answer
+    return placed(place_tensorflow(requests, capacity_bytes, 1))
 
 
 @settings(max_examples=200)

@@ -1,6 +1,5 @@
 """The shipped profiles: origins and sources of figures, current GPUs and fits."""
 
-import csv
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -9,6 +8,7 @@ from statistics import fmean
 
 import pytest
 
+from tests.command_line import csv_rows
 from vdnnsim.cost.fit.least_squares import FitRow, fitted_names
 from vdnnsim.cost.fit.maxwell import MAXWELL, machine_of, read_fit_rows
 from vdnnsim.cost.model import ServerCosts
@@ -126,8 +126,11 @@ def test_kernels_of_todays_cards_are_slower_than_their_datasheets(name: str) -> 
 @pytest.mark.parametrize("name", [*FASTEST_FIRST, "h200"])
 def test_a_kernel_table_beside_efficiencies_keeps_algorithms_of_cudnn(name: str) -> None:
     """Every algorithm of conv1_2 of VGG-16 (64) forward in float32, with its workspace, as its rows have them."""
-    with (PROFILES / f"{name}.kernels.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["inputs"] == "64x224x224" and row["batch_size"] == "64"]
+    rows = [
+        row
+        for row in csv_rows(PROFILES / f"{name}.kernels.csv")
+        if row["inputs"] == "64x224x224" and row["batch_size"] == "64"
+    ]
     stated = {
         (row["algorithm"], int(row["workspace_bytes"]))
         for row in rows

@@ -1,11 +1,11 @@
 """The pictures of the studies that come with vdnnsim, of the results that are kept with them: no label over another."""
 
-import csv
 from pathlib import Path
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from tests.command_line import csv_rows
 from tests.overlaps import overlapping
 from tests.toy import ROOT
 from vdnnsim.analysis.columns import Value
@@ -17,8 +17,10 @@ STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))
 
 
 def kept_rows(name: str) -> list[StudyCells]:
-    with (ROOT / "reports" / "studies" / name / "results.csv").open(encoding="utf-8", newline="") as file:
-        return [{column: _value(cell) for column, cell in row.items()} for row in csv.DictReader(file)]
+    return [
+        {column: _value(cell) for column, cell in row.items()}
+        for row in csv_rows(ROOT / "reports" / "studies" / name / "results.csv")
+    ]
 
 
 def _value(cell: str) -> Value:

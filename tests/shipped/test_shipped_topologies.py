@@ -1,24 +1,18 @@
 """Topologies of the shipped servers of several GPUs."""
 
 import shutil
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from vdnnsim.hardware.profile import load_profile, read_profile
-from vdnnsim.hardware.server import Server
+from tests.shipped.test_shipped_profiles import server
+from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.topology import Topology
 from vdnnsim.hardware.write import profile_text
 
 PROFILES = Path(__file__).parents[2] / "hw_profiles"
 SERVERS = ("p100_x2", "p100_x4", "dgx1_p100", "h100_x8", "h200_x8", "gh200")
-
-
-@cache
-def server(name: str) -> Server:
-    return load_profile(PROFILES / f"{name}.yaml").server
 
 
 def topology(name: str) -> Topology:

@@ -1,13 +1,12 @@
 """`vdnnsim calibrate` on the CPU, from its options to a profile that a scenario can name."""
 
-import csv
 from pathlib import Path
 
 import pytest
 
 from calibration.measure.journal import Journal
 from calibration.measure.timing import Extent, TimeBox, WarmUp
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.dnn.shapes import MapShape
@@ -60,8 +59,7 @@ def test_a_profile_that_can_be_used_at_once(folder: Path) -> None:
     assert sorted(path.name for path in profiles.iterdir()) == ["cpu.copies.csv", "cpu.kernels.csv", "cpu.yaml"]
     assert "scenarios name it as `hardware: cpu`" in done.stderr
     assert "link.h2d" in done.stdout
-    with (folder / "table.csv").open() as file:
-        assert {row["what"] for row in csv.DictReader(file)} >= {"gpu.memory", "host.issue", "kernels"}
+    assert {row["what"] for row in csv_rows(folder / "table.csv")} >= {"gpu.memory", "host.issue", "kernels"}
 
     server = read_profile(profiles / "cpu.yaml")
     assert server.kernels is not None
@@ -87,14 +85,12 @@ def test_every_kernel_of_the_network_has_its_rows(folder: Path) -> None:
     """
     vdnnsim(*CALIBRATE)
 
-    with (folder / "hw_profiles" / "cpu.kernels.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(folder / "hw_profiles" / "cpu.kernels.csv")
     assert len(rows) == 13
     assert {row["algorithm"] for row in rows if row["operator"].startswith("conv")} == {"pytorch", "explicit_gemm"}
     assert {row["batch_size"] for row in rows} == {"2"}
     assert all(row["time_s"] or row["note"].startswith("spread of") for row in rows)
-    with (folder / "hw_profiles" / "cpu.copies.csv").open() as file:
-        copies = list(csv.DictReader(file))
+    copies = csv_rows(folder / "hw_profiles" / "cpu.copies.csv")
     alone = [(row["direction"], row["host_memory"], int(row["copied_bytes"])) for row in copies if not row["beside"]]
     sizes = [4096, 16384, 65536, 262144, 1048576]
     assert alone == [

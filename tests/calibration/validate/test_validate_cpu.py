@@ -10,7 +10,7 @@ from shutil import copytree
 import pytest
 
 from tests.calibration.measure.test_calibrate_cpu import CALIBRATE, QUICK, minimal
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
@@ -63,8 +63,7 @@ def test_calibrate_then_validate(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         *("README.md", "validation.csv", "run.json", "iteration_time.png", "timelines.png", "memory.png")
     }
     assert (report / "validation.csv").read_bytes() == (folder / "table.csv").read_bytes()
-    with (report / "validation.csv").open(newline="", encoding="utf-8") as file:
-        rows = {(row["batch_size"], row["memory_share"], row["policy"]): row for row in csv.DictReader(file)}
+    rows = {(row["batch_size"], row["memory_share"], row["policy"]): row for row in csv_rows(report / "validation.csv")}
     assert rows["2", "0.8", "base(p)"]["outcome"] == "does not fit"
     assert rows["2", "", "page_migration(p)"]["outcome"] == "refused"
     ran = [row for row in rows.values() if row["outcome"] == "ran"]
@@ -97,8 +96,7 @@ def test_what_was_too_noisy_to_time_is_predicted_and_executed(folder: Path, monk
     """A profile in which no convolution has a time: its algorithms are still those of the device."""
     profile = copytree(folder / "hw_profiles", folder / "noisy") / "cpu.yaml"
     table = profile.with_name("cpu.kernels.csv")
-    with table.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(table)
     untimed = {"time_s": "", "note": "spread of 30 % of the median"}
     rows = [{**row, **untimed} if row["operator"].startswith("conv") else row for row in rows]
     with table.open("w", newline="", encoding="utf-8") as file:
@@ -108,8 +106,7 @@ def test_what_was_too_noisy_to_time_is_predicted_and_executed(folder: Path, monk
     shorten(monkeypatch, replace(PACED_CPU, tasks=(Task("minimal", 2), Task("minimal", 3))), "base(p)")
     done = vdnnsim(*VALIDATE, "--profile", str(profile), "--csv", "noisy.csv")
     assert done.returncode == 0, done.stderr
-    with Path("noisy.csv").open(newline="", encoding="utf-8") as file:
-        assert [row["outcome"] for row in csv.DictReader(file)] == ["ran", "ran"]
+    assert [row["outcome"] for row in csv_rows(Path("noisy.csv"))] == ["ran", "ran"]
 
 
 def test_missing_profile_suggests_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,12 @@
 """`vdnnsim capture`: output, files, and refusals before any code of the user's runs."""
 
-import csv
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.command_line import csv_rows
 from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.errors import VdnnsimError
@@ -58,8 +58,7 @@ def test_a_model_is_captured_printed_and_written(folder: Path) -> None:
     again = run("net.py:make", "--batch", "8", "--image", "3", "--out", "again.json")
     assert "net.py:make is as it was captured before; " in again.stderr
     assert (folder / "again.json").read_bytes() == (folder / "net.step.json").read_bytes()
-    with (folder / "net.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["memory"]: int(row["bytes"]) for row in csv.DictReader(file)}
+    rows = {row["memory"]: int(row["bytes"]) for row in csv_rows(folder / "net.csv")}
     assert (rows["parameters"], rows["optimizer states"], rows["inputs"]) == (248, 496, 96)
     assert (rows["saved for backward"], rows["peak of live bytes"]) == (step.saved_bytes, step.peak_live_bytes)
 

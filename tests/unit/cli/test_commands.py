@@ -1,6 +1,5 @@
 """The command line as scripts rely on it: commands, options, streams and exit codes."""
 
-import csv
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.command_line import ROOT, SMALL, vdnnsim
+from tests.command_line import ROOT, SMALL, csv_rows, vdnnsim
 from vdnnsim.cli import cli
 from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
@@ -65,8 +64,7 @@ def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:
     assert done.stderr.startswith("wrote 9 files to reports/small/")
     folder = scenario.parent / "reports" / "small"
     assert (folder / "results.csv").read_bytes() == (scenario.parent / "table.csv").read_bytes()
-    with (folder / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(folder / "results.csv")
     assert [row["policy"] for row in rows] == ["base(p)", "vdnn_all(m)"]
 
 
@@ -136,14 +134,12 @@ def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str
     done = vdnnsim("list", what, "--csv", "list.csv", folder=tmp_path)
     assert done.returncode == 0
     assert first in done.stdout
-    with (tmp_path / "list.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == count
+    assert len(csv_rows(tmp_path / "list.csv")) == count
 
 
 def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
-    with (tmp_path / "list.csv").open() as file:
-        reads = {row["name"]: row["reads"] for row in csv.DictReader(file)}
+    reads = {row["name"]: row["reads"] for row in csv_rows(tmp_path / "list.csv")}
     found = [reads[name] for name in ("gpt2_small", "lstm_cnn", "lstm_rnn", "vgg16", "resnetN")]
     assert found == ["1024 tokens", "16 frames", "512 steps", "1 image", "1 image"]
     # List draws the links of a profile.
@@ -155,8 +151,7 @@ def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     # List has the source of every figure.
     done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
     assert done.returncode == 0
-    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["figure"]: row for row in csv.DictReader(file)}
+    rows = {row["figure"]: row for row in csv_rows(tmp_path / "all.csv")}
     figures = load_profile(ROOT / "hw_profiles" / "a100_40gb.yaml").server.figures
     assert [each.path for each in figures] == [name for name in rows if name != "kernels"]
     assert (rows["gpu.multiprocessors"]["value"], rows["gpu.multiprocessors"]["origin"]) == ("108", "datasheet")

@@ -5,7 +5,7 @@ A GPU of 225 or less leaves nothing to the system, so its limit is all of it.
 
 import pytest
 
-from tests.memory_requests import serving, take, written
+from tests.memory_requests import placed, serving, take, written
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import MIB
@@ -19,9 +19,7 @@ CUT = f"{REGION} 2 1 2 1"
 
 
 def served(requests: list[Request], capacity_bytes: int = ROOMY, granule_bytes: int = 1) -> Placed:
-    answer = place_tensorflow(requests, capacity_bytes, granule_bytes)
-    assert isinstance(answer, Placed)
-    return answer
+    return placed(place_tensorflow(requests, capacity_bytes, granule_bytes))
 
 
 @pytest.mark.parametrize(("granule_bytes", "deltas"), [(1, (256, 768)), (512, (512, 1024))])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_requests import written
+from tests.memory_requests import placed, written
 from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.memory.segments import segment_bytes
@@ -13,9 +13,7 @@ ROOMY = 2**40
 
 
 def served(requests: list[Request], capacity_bytes: int = ROOMY) -> Placed:
-    answer = place_pytorch(requests, capacity_bytes, 512)
-    assert isinstance(answer, Placed)
-    return answer
+    return placed(place_pytorch(requests, capacity_bytes, 512))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_requests import give, take, taken, written
+from tests.memory_requests import give, placed, take, taken, written
 from vdnnsim.memory.caching import CachingAllocator, place_pytorch, pytorch_allocator
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import Overflow, Placed, Request
@@ -13,9 +13,7 @@ ROOMY = 2**40
 
 
 def served(requests: list[Request], settings: str, capacity_mib: int = ROOMY) -> Placed:
-    answer = place_pytorch(requests, capacity_mib * MIB, 512, parse_settings(settings))
-    assert isinstance(answer, Placed)
-    return answer
+    return placed(place_pytorch(requests, capacity_mib * MIB, 512, parse_settings(settings)))
 
 
 def allocator(mib: int, settings: str, total_mib: int | None = None) -> CachingAllocator:

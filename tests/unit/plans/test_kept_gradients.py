@@ -1,25 +1,15 @@
 """Weight gradients of the captured chain, three of 4 B, kept where its capture dropped them."""
 
-from tests.captured_steps import chain
-from tests.toy import server_with
-from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from tests.captured_steps import chain, simulator
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Release
 from vdnnsim.plans.repetition import resident_buffers
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.scenario.simulator import Simulator
 
 
 def plan(*, set_to_none: bool) -> TrainingPlan:
-    machine = Simulator.of(
-        CapturedWorkload.of(chain()),
-        server_with({"launch_overhead_s": 1.0}),
-        MemoryModel.PYTORCH,
-        PinnedMemory.ARENA,
-    )
-    made = PyTorch(set_to_none=set_to_none).plan(machine.setting())
+    made = PyTorch(set_to_none=set_to_none).plan(simulator(chain()).setting())
     check_plan(made)
     return made
 

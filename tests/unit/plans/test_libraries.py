@@ -2,11 +2,10 @@
 
 import msgspec
 
-from tests.captured_steps import chain
-from tests.toy import server_with
+from tests.captured_steps import chain, simulator
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.process import CUBLAS_BYTES
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.device_requests import Asked, device_requests
@@ -14,12 +13,7 @@ from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.repetition import cublas_bytes, first_products, repeated, resident_buffers, with_cublas_workspaces
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
-
-
-def simulator(step: CapturedStep, model: MemoryModel = MemoryModel.PYTORCH) -> Simulator:
-    return Simulator.of(CapturedWorkload.of(step), server_with({"launch_overhead_s": 1.0}), model, PinnedMemory.ARENA)
 
 
 def plan(step: CapturedStep) -> TrainingPlan:

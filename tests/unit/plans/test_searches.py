@@ -6,19 +6,17 @@ Two images of it are maps of 32 KiB, W under windows of 3 x 3 has 144 KiB; a sea
 import msgspec
 import pytest
 
-from tests.captured_steps import chain
-from tests.toy import server_with
+from tests.captured_steps import chain, simulator
 from tests.unit.cost.test_captured_costs import changed
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
-from vdnnsim.memory.choices import PinnedMemory, memory_choice
+from vdnnsim.memory.choices import memory_choice
 from vdnnsim.plans.device_requests import searches
 from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import asked_by_iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import KIB
 
 SEARCHED = (2 * 32 + 144) * KIB * 3 // 2
@@ -39,13 +37,8 @@ def with_convolutions(forward: ConvolutionWork, backward: ConvolutionWork, devic
     return msgspec.structs.replace(found, device=device)
 
 
-def simulator(of: CapturedStep, words: str) -> Simulator:
-    model = memory_choice(f"pytorch({words})")
-    return Simulator.of(CapturedWorkload.of(of), server_with({"launch_overhead_s": 1.0}), model, PinnedMemory.ARENA)
-
-
 def plan(of: CapturedStep) -> TrainingPlan:
-    return PyTorch().plan(simulator(of, "").setting())
+    return PyTorch().plan(simulator(of).setting())
 
 
 def before(made: TrainingPlan, number: int) -> str:
@@ -96,7 +89,7 @@ def test_a_convolution_of_the_same_sizes_is_searched_for_once() -> None:
 def test_the_first_of_three_iterations_searches_where_that_is_set() -> None:
     of = with_convolutions(work(), work(*BOTH))
     for words, times in (("", [0, 0, 0]), ("cudnn_benchmark:True", [3, 0, 0])):
-        machine = simulator(of, words)
+        machine = simulator(of, memory_choice(f"pytorch({words})"))
         (made,) = machine.ready([plan(of)], "pytorch(p)")
         asked = asked_by_iteration(made, machine.limits)
         assert [sum(each.request.searches for each in iteration) for iteration in asked] == times

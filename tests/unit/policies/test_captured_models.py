@@ -3,32 +3,24 @@
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, residual
-from tests.toy import server_with
+from tests.captured_steps import chain, residual, simulator
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Module
 from vdnnsim.errors import PolicyError
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import make_plan
 from vdnnsim.policies.iterations.segments import blocks_of
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.scenario.simulator import Simulator
 
 ONLY_BUILT = ("caffe", "geeps", "layrub_hybrid", "layrub_inter", "layrub_intra", "superneurons")
 
 
-def simulator(step: CapturedStep) -> Simulator:
-    return Simulator.of(
-        CapturedWorkload.of(step), server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA
-    )
-
-
 def plan(step: CapturedStep, policy: str) -> TrainingPlan:
-    machine = simulator(step)
+    machine = simulator(step, MemoryModel.IDEAL)
     (ready,) = machine.ready([make_plan(resolve_policy(policy, known_policies()), machine.setting())], policy)
     return ready
 
@@ -44,7 +36,7 @@ def as_list(step: CapturedStep) -> CapturedStep:
 def test_policies_of_built_networks_refuse_a_captured_model(name: str) -> None:
     policy = resolve_policy(name, known_policies())
     with pytest.raises(PolicyError, match=f"^{name}.*{policy.only_built}, which chain has not, for it was captured"):
-        make_plan(policy, simulator(chain()).setting())
+        make_plan(policy, simulator(chain(), MemoryModel.IDEAL).setting())
 
 
 @pytest.mark.parametrize("step", [chain(), residual()], ids=["chain", "residual"])

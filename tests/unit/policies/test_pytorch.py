@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.toy import replay, replayed, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import replayed, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.measured import MeasuredCosts
@@ -37,10 +37,7 @@ WORKLOAD = toy_workload(pooled())
 
 def plan_of(policy: Policy, workload: Workload = WORKLOAD) -> TrainingPlan:
     """A plan with kernels of 1 s; replayed, so that it is checked as well."""
-    costs = toy_costs(workload, {})
-    plan = policy.plan(toy_setting(workload, costs))
-    replay(plan, costs)
-    return plan
+    return replayed(policy, workload).plan
 
 
 def backward_of(plan: TrainingPlan, layer: str) -> Compute:

@@ -38,9 +38,7 @@ COSTS = toy_costs(WORKLOAD, {})
 
 def plan_of(policy: Policy) -> TrainingPlan:
     """Plan with free workspaces and kernels of 1 s; replayed, so that the plan is checked as well."""
-    plan = policy.plan(toy_setting(WORKLOAD, COSTS))
-    replay(plan, COSTS)
-    return plan
+    return replayed(policy, WORKLOAD, COSTS).plan
 
 
 def test_base_keeps_the_statistics_and_needs_three_gradient_buffers() -> None:

@@ -17,11 +17,12 @@ from tests.toy import (
     toy_setting,
     toy_workload,
 )
+from tests.two_gpus import link
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PolicyError
-from vdnnsim.hardware.topology import Hop, Node, NodeKind, Sharing, Topology, TopologyLink, Way
+from vdnnsim.hardware.topology import Hop, Node, NodeKind, Topology, Way
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Offload
@@ -35,10 +36,6 @@ from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization
 TYPES = known_policies()
 CHAIN = toy_workload(toy_chain(4))
 COSTS = toy_costs(CHAIN, {})
-
-
-def link(name: str) -> TopologyLink:
-    return TopologyLink(name, 10.0, 10.0, 0.0, Sharing.SPLIT_DUPLEX)
 
 
 SWITCH = Topology(

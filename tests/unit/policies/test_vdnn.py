@@ -33,11 +33,7 @@ def pooled_chain() -> LayerGraph:
 
 def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
     """Plan with free workspaces and kernels of 1 s; replayed, so that the plan is checked as well."""
-    workload = toy_workload(graph)
-    costs = toy_costs(workload, {})
-    plan = policy.plan(toy_setting(workload, costs))
-    replay(plan, costs)
-    return plan
+    return replayed(policy, toy_workload(graph)).plan
 
 
 @pytest.mark.parametrize(

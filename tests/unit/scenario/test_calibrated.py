@@ -1,6 +1,5 @@
 """Scenarios on a machine with a kernel table, here by a known law."""
 
-import csv
 import hashlib
 import json
 from dataclasses import replace
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, kernel_table_text
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.networks import build_network
@@ -68,8 +67,7 @@ def calibrated(folder: Path, rows: list[KernelRow]) -> Server:
 
 
 def results(folder: Path) -> list[dict[str, str]]:
-    with (folder / "out" / "results.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return csv_rows(folder / "out" / "results.csv")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Comparing policies of which one has no plan, in Python and from the command line."""
 
-import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.command_line import SMALL, vdnnsim
+from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.toy import TOY_SERVER
 from vdnnsim.analysis.results import Declined
 from vdnnsim.errors import PolicyError
@@ -46,11 +45,6 @@ def scenario_file(folder: Path) -> Path:
     return path
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
 def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     """The base(p) of the scenario is compared with itself."""
     scenario, compared = read_scenario(scenario_file(tmp_path)), list[str]()
@@ -64,7 +58,7 @@ def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"
     done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
     assert done.returncode == 0
-    assert {row["policy"] for row in table(tmp_path / "table.csv")} == {"none(p)", "swap(m, interval=2)"}
+    assert {row["policy"] for row in csv_rows(tmp_path / "table.csv")} == {"none(p)", "swap(m, interval=2)"}
 
 
 def test_policies_that_do_not_fit_are_apart(tmp_path: Path) -> None:
@@ -92,7 +86,7 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
     assert "fitted to measurements" in done.stdout.partition("- Kernel times: ")[2]
     assert (folder / "compare.csv").read_bytes() == (tmp_path / "table.csv").read_bytes()
     assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
-    rows = table(tmp_path / "table.csv")
+    rows = csv_rows(tmp_path / "table.csv")
     assert {row["policy"] for row in rows} == {"none(p)", "base(m)", "vdnn_all(m)"}
     assert [int(row["time_rank"]) for row in rows] == sorted(int(row["time_rank"]) for row in rows)
 
@@ -107,7 +101,7 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
 
     assert done.returncode == 0
     assert "- no plan: picky: plan: expects another network" in done.stdout
-    rows = {row["policy"]: row["outcome"] for row in table(tmp_path / "compare.csv")}
+    rows = {row["policy"]: row["outcome"] for row in csv_rows(tmp_path / "compare.csv")}
     assert rows["vdnn_all(p, prefetch_search=fig10_without_pool)"] == "fits"
     assert {"base(m)", "base(p)", "vdnn_dyn"} <= set(rows)
     assert {label.partition("(")[0] for label in rows} == {*known_policies(), "picky"}

@@ -1,12 +1,11 @@
 """Policies without a plan: rows with a reason, beside which all others run; `check` and `run` say the same."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 
 SCENARIO = """
 schema_version: 1
@@ -32,8 +31,7 @@ def test_a_policy_without_a_plan_is_a_row_with_its_reason(tmp_path: Path) -> Non
     done = vdnnsim("run", "s.yaml", "--out", "out", folder=scenario(tmp_path, *MANY))
     assert done.returncode == 0
     printed = " ".join(done.stdout.split())
-    with (tmp_path / "out" / "results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(tmp_path / "out" / "results.csv")
     manifest = json.loads((tmp_path / "out" / "run.json").read_text())
     page = (tmp_path / "out" / "report.md").read_text()
     assert [(row["policy"], row["fits"]) for row in rows] == [
@@ -70,8 +68,7 @@ def test_of_the_largest_batches_only_those_that_can_be_are_sought(tmp_path: Path
     scenario(tmp_path, "'accumulate(steps=2)'", "page_migration")
     done = vdnnsim("max-batch", "s.yaml", "--csv", "m.csv", folder=tmp_path)
     assert done.returncode == 0
-    with (tmp_path / "m.csv").open(newline="") as file:
-        first, second = csv.DictReader(file)
+    first, second = csv_rows(tmp_path / "m.csv")
     assert int(first["batch_size"]) > 0
     assert (second["batch_size"], f"page_migration(p): {second['refusal']}") == ("0", PAGES)
     assert "no plan" in done.stdout

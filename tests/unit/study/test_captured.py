@@ -1,11 +1,11 @@
 """Studies and what-ifs over captured steps: their batch, and which step it is."""
 
-import csv
 from pathlib import Path
 
 import pytest
 
 from tests.captured_steps import chain, residual, sequences
+from tests.command_line import csv_rows
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.errors import InputError, StudyError
 from vdnnsim.files.atomic import replace_file
@@ -45,8 +45,7 @@ def rows(folder: Path, workload: str, axes: str, workers: int = 1) -> list[dict[
     with writing(folder / "out") as store:
         sweep(study, store, local_workers(workers))
         replace_file(folder / "results.csv", results_csv(study, store))
-    with (folder / "results.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return csv_rows(folder / "results.csv")
 
 
 def test_the_tokens_of_several_captures_are_an_axis(folder: Path) -> None:

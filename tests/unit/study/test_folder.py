@@ -1,13 +1,12 @@
 """Files of a sweep beside its results: pictures and the manifest."""
 
-import csv
 import json
 import struct
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import vdnnsim
+from tests.command_line import csv_rows, vdnnsim
 from vdnnsim.study.version import model_version, version_of
 
 STUDY = """\
@@ -43,8 +42,7 @@ def test_a_sweep_writes_the_pictures_of_its_study_and_a_second_one_the_same_byte
     assert manifest["axes"] == {"gpu.memory": [2**29, 2**30, 12 * 2**30], "policy": ["base(m)", "vdnn_all(m)"]}
     assert manifest["points"] == {"done": 6, "failed": 0, "missing": 0}
     assert [each["name"].rpartition("/")[2] for each in manifest["inputs"]] == ["small.yaml", "titan_x_maxwell.yaml"]
-    with (out / "results.csv").open(encoding="utf-8", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 6
+    assert len(csv_rows(out / "results.csv")) == 6
     first = [(out / name).read_bytes() for name in manifest["files"]]
     swept(tmp_path, STUDY + PICTURE)
     assert [(out / name).read_bytes() for name in manifest["files"]] == first

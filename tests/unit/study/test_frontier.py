@@ -4,7 +4,6 @@ Of three images W and dW take 768 B, none(m) 3 x 104 B more, 1080 B in all, and 
 planner keeps everything where it may, and offloads all maps where it may not.
 """
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.command_line import SMALL, vdnnsim
+from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.unit.scenario.test_compare import Picky
 from tests.unit.study.test_largest_batch import BASE, LEAST, NONE, scenario
 from vdnnsim.errors import PolicyError
@@ -136,8 +135,7 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     assert "frontier.json, frontier.md, frontier.csv, frontier.png to reports/small/" in done.stderr
     assert "holds for schedules of this order" in done.stdout
     written = folder / "reports" / "small"
-    with (folder / "table.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(folder / "table.csv")
     assert (written / "frontier.csv").read_bytes() == (folder / "table.csv").read_bytes()
     assert list(dict.fromkeys(row["policy"] for row in rows)) == ["optimal", "base(p)", "vdnn_all(m)"]
     manifest = json.loads((written / "frontier.json").read_text())
@@ -164,5 +162,4 @@ def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
     arguments = ("small.yaml", "--capacities", "3", "--time-limit", "5 s", "--csv", "table.csv")
     done = vdnnsim("frontier", *arguments, folder=folder)
     assert done.returncode == 0
-    with (folder / "table.csv").open() as file:
-        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole, time_limit=5 s)"}
+    assert {row["policy"] for row in csv_rows(folder / "table.csv")} == {"optimal(chunk=whole, time_limit=5 s)"}

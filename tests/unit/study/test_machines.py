@@ -1,12 +1,11 @@
 """Machines ranked by time and by cost."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT
+from tests.command_line import ROOT, csv_rows
 from tests.overlaps import overlapping
 from vdnnsim.analysis.machines import Offer, Order, Ranking, cost_of
 from vdnnsim.cost.trust import PEAKS_TOO_LOW, Basis, Trust, certain_bytes
@@ -167,8 +166,11 @@ def test_each_card_has_one_machine_with_enough_gpus() -> None:
 
 def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None:
     """109 of 114 rows that nothing was fitted to; within one point less there are fewer."""
-    with (ROOT / "reports" / "public2026" / "peak_memory.csv").open(newline="") as file:
-        rows = [each for each in csv.DictReader(file) if each["fitted"] == "false" and not each["left_out"]]
+    rows = [
+        each
+        for each in csv_rows(ROOT / "reports" / "public2026" / "peak_memory.csv")
+        if each["fitted"] == "false" and not each["left_out"]
+    ]
     ratios = [float(each["measured_bytes"]) / float(each["simulated_bytes"]) for each in rows]
     assert len(ratios) == 114
     within = [

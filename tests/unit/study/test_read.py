@@ -1,6 +1,5 @@
 """Study files: conditions, the example in the help, the studies that are shipped."""
 
-import csv
 import json
 import re
 import textwrap
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.command_line import csv_rows
 from vdnnsim.cli.study import STUDY, keys_help
 from vdnnsim.errors import StudyError
 from vdnnsim.files.value import Entry
@@ -113,8 +113,7 @@ def test_the_example_of_the_help_is_a_study(tmp_path: Path) -> None:
 def test_the_report_of_a_study_is_of_its_grid(name: str) -> None:
     study = read_study(ROOT / "scenarios" / "studies" / f"{name}.yaml")
     report = ROOT / "reports" / "studies" / name
-    with (report / "results.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(report / "results.csv")
     assert tuple(rows[0]) == table_header(study)
     assert [row["policy"] for row in rows] == [point["policy"].label for point in study.points()]  # type: ignore[union-attr]
     assert {row["error"] for row in rows} == {""}
