@@ -12,22 +12,22 @@ torch = pytest.importorskip("torch")
 
 
 def test_the_median_of_idle_hosts_counts_else_kernels_else_nothing(tmp_path: Path) -> None:
-    """Steps of 10 and 12 ms have a median of 11; of a busy host the kernels' 9 ms count; without them no row is left."""
+    """Steps of 10 and 12 ms have a median of 11; of a busy host the 9 ms of kernels count, if known."""
     path = tmp_path / "rows.csv"
     path.write_text(
         "model,batch,execution,step_ms,gpu_busy_ms,allocated_peak,reserved_peak\n"
         "a,1,eager,10,8,100,200\na,1,eager,12,,100,300\na,2,eager,,9,7,8\na,3,eager,,,7,8\n"
     )
     assert read_rows(path) == [
-        Measured("a", 1, "eager", True, 0.011, 100, 250),
-        Measured("a", 2, "eager", False, 0.009, 7, 8),
+        Measured("a", 1, "eager", "step", 0.011, 100, 250),
+        Measured("a", 2, "eager", "kernels", 0.009, 7, 8),
     ]
 
 
 def test_the_host_decides_where_a_sample_takes_longer_than_in_the_largest_batch() -> None:
     """4 samples in 4 s are 1 s each; one in 1.2 s takes more than 1.1 times that, one in 1.05 s does not."""
-    large = Measured("a", 4, "eager", True, 4.0, 1, 1)
-    slow, fast = (Measured("a", 1, "eager", True, seconds, 1, 1) for seconds in (1.2, 1.05))
+    large = Measured("a", 4, "eager", "step", 4.0, 1, 1)
+    slow, fast = (Measured("a", 1, "eager", "step", seconds, 1, 1) for seconds in (1.2, 1.05))
     assert [host_decides(each, [large, each]) for each in (slow, fast, large)] == [True, False, False]
 
 
