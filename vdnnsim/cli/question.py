@@ -150,9 +150,17 @@ def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequen
 
 
 def model_question(
-    words: Mapping[str, Any], profiles: "Sequence[Profile]", policies: "tuple[Policy, ...]", types: "PolicyTypes"
+    words: Mapping[str, Any],
+    profiles: "Sequence[Profile]",
+    policies: "tuple[Policy, ...]",
+    types: "PolicyTypes",
+    *,
+    batches: int = 2,
 ) -> Question:
-    """Return the scenario of the model of options, captured for the first machine, or raise InputError."""
+    """Return the scenario of the model of options, or raise InputError.
+
+    It is captured for the first machine, at so many batch sizes where it may not fit that.
+    """
     import msgspec
 
     from vdnnsim.cost.trust import certain_bytes
@@ -194,8 +202,8 @@ def model_question(
         ]
 
     # A model that may not fit is captured at a second batch, from which others follow.
-    batches = dict.fromkeys((request.batch_size, max(1, second_batch(request.batch_size))))
-    requests = [msgspec.structs.replace(request, batch_size=each) for each in batches]
+    sizes = (request.batch_size, second_batch(request.batch_size))[:batches]
+    requests = [msgspec.structs.replace(request, batch_size=each) for each in sizes]
     gpu = profiles[0].server.gpu
     found = captured_with_notice(requests, room_bytes=certain_bytes(gpu.memory_bytes - gpu.context_bytes))
     steps = [as_executed(each, execution) for each in found]

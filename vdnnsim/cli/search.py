@@ -34,6 +34,8 @@ LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "p
 _PLANNER: Final = "optimal"
 _PUNCTUAL_S: Final = 1.0
 """Delays up to this are not reported."""
+_OF_CAPTURED: Final = "10 s"
+"""Limit of `machines` for a captured model, of which the search has what checkpointing and offloading leave."""
 _SHARE: Final = 16
 """Fraction of the limit that a policy with its own search gets for each batch."""
 
@@ -187,7 +189,9 @@ def _with_planner(question: Question) -> "Scenario":
 )
 @click.option("--price", "prices", metavar="FILE", type=FilePath(), help="What an hour of each machine costs, as YAML.")
 @click.option(
-    "--time-limit", metavar="TIME", help="End all searches after TIME of the processor, or as `60 s wall`; else none."
+    "--time-limit",
+    metavar="TIME",
+    help="End all searches after TIME of the processor, or as `60 s wall`; else none, of a captured model after 10 s.",
 )
 @out_option("reports/<name>/")
 @prints_table
@@ -207,9 +211,9 @@ def machines(
     """Rank machines for one workload: fit, speed, cost, how sure.
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
-    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of
-    checkpointing, offloading and a search of 10 s. Without --hardware one for each card, with the fewest GPUs that
-    suffice; `list hardware` has them all. The table here; page, CSV and picture in DIR. Prices are yours:
+    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of checkpointing,
+    offloading and a search, all within 10 s. Without --hardware one for each card, with the fewest GPUs that suffice;
+    `list hardware` has them all. The table here; page, CSV and picture in DIR. Prices are yours:
 
     \b
     schema_version: 1
@@ -227,8 +231,10 @@ def machines(
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any
 
-    types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     is_scenario = file is not None and not file.name.endswith(SUFFIX)
+    if time_limit is None and not is_scenario and not policies:
+        time_limit = _OF_CAPTURED
+    types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     refuse_mixture(file, words, policies if is_scenario else ())
     paid = None if prices is None else read_prices(prices)
     beside = Path() if file is None else file.parent
@@ -238,7 +244,7 @@ def machines(
         _check_names(paid.per_hour, prices, (*shipped, *profiles))
     tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or TRIED)
     if file is None:
-        asked = model_question(words, profiles, tried, types).scenario
+        asked = model_question(words, profiles, tried, types, batches=1).scenario
     elif is_scenario:
         asked = read_scenario(file, types)
     else:

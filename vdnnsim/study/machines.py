@@ -33,7 +33,7 @@ from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.hardware.profile import Profile, card_words
 from vdnnsim.hardware.server import Server
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
@@ -43,6 +43,8 @@ from vdnnsim.units import Precision, format_bytes
 SCHEMA_VERSION: Final = 1
 TRIED: Final = (PLAIN, *POLICIES, *OF_CONVOLUTIONS, "optimal(time_limit=10 s)")
 """For a captured model by default, PyTorch's own policy first."""
+_SURE: Final = 0.9
+"""Part of the memory of a plan that it takes on any card: workspaces and gaps differ."""
 _LARGEST_PRICE: Final = 1e6
 _LARGEST_EPOCH: Final = 10**15
 
@@ -114,19 +116,25 @@ def rank_machines(
 
     The machine of the scenario itself does not count. With prices the order is by cost. The first policy is taken
     `first_where_it_fits`; else, and where it does not fit, the fastest. `done` gets the name of each finished machine;
-    the deadline of all searches is divided equally among the machines.
+    the deadline is of all that is tried, and searches have equal shares of it for each machine.
     """
+    # What does not fit a large card need not be tried on a small one.
+    order = sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes)
+    known: dict[str, int] = {}
+    found: dict[int, Offer | Unfit] = {}
+    for left, at in zip(range(len(profiles), 0, -1), order, strict=True):
+        limits = deadline, deadline.part(1 / left)
+        found[at] = _try(scenario, profiles[at], limits, known, first_where_it_fits=first_where_it_fits)
+        done(profiles[at].server.name)
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
-    for left, profile in zip(range(len(profiles), 0, -1), profiles, strict=True):
-        found = _try(scenario, profile, deadline.part(1 / left), first_where_it_fits=first_where_it_fits)
-        if isinstance(found, Offer):
-            offer = found if prices is None else _priced(found, scenario, prices)
+    for _, each in sorted(found.items()):
+        if isinstance(each, Offer):
+            offer = each if prices is None else _priced(each, scenario, prices)
             key = (offer.gpu, offer.policy, offer.iteration_s, offer.held_bytes, offer.cost, offer.trust)
             offers[key].append(offer)
         else:
-            unfit.append(found)
-        done(profile.server.name)
+            unfit.append(each)
     joined = (replace(same[0], names=tuple(each.name for each in same)) for same in offers.values())
     ordered = sorted(joined, key=lambda each: (each.cost is None, each.cost or 0.0, each.iteration_s))
     return Ranking(
@@ -159,7 +167,18 @@ def scenario_on_any(
     raise refusals[0]
 
 
-def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_where_it_fits: bool) -> Offer | Unfit:
+def _try(
+    scenario: Scenario,
+    profile: Profile,
+    limits: tuple[Deadline, Deadline],
+    known: dict[str, int],
+    *,
+    first_where_it_fits: bool,
+) -> Offer | Unfit:
+    """Return the offer of a machine; `known` has by policy what a plan took that memory does not decide.
+
+    The second deadline is of policies that search.
+    """
     server = profile.server
     there = _gpus(server)
     if there < scenario.gpus:
@@ -172,6 +191,11 @@ def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_wher
     reasons: list[tuple[int, str]] = []
     untried: list[Policy] = []
     for policy in scenario.policies:
+        least = known.get(policy.label, 0) + server.gpu.context_bytes
+        if least > server.gpu.memory_bytes:
+            reasons.append((least, policy.label))
+            continue
+        deadline = limits[hasattr(policy, "time_limit")]
         if deadline.is_over:
             untried.append(policy)
             continue
@@ -186,6 +210,8 @@ def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_wher
                 break
         else:
             reasons.append(offer)
+            if policy.decided_by is DecidedBy.COSTS:
+                known[policy.label] = int(_SURE * (offer[0] - server.gpu.context_bytes))
     if found:
         return min(found, key=lambda each: (each.iteration_s, each.held_bytes))
     missed = f"not tried in time: {listed([each.label for each in untried])}" if untried else ""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study import machines
 from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
 
 SCENARIO = """
@@ -110,6 +112,29 @@ def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
     tried = " and ".join(each.label for each in scenario.policies)
     assert [each.reason for each in ranking.unfit] == [f"not tried in time: {tried}"] * 2
     assert len(rank_machines(scenario, profiles, deadline=Deadline.after(1.0, lambda: 0.0)).offers) == 2
+
+
+def test_what_does_not_fit_a_large_card_is_not_planned_for_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VGG-16 (1024) needs more than 80 GB under base(p), which memory does not decide: small cards are not planned."""
+    scenario = read(tmp_path, SCENARIO.replace("tiny_linear, batch_size: 4", "vgg16, batch_size: 1024"))
+    scenario = replace(scenario, policies=scenario.policies[:1])
+    profiles = [
+        load_profile(shipped_folder(PROFILES) / f"{each}.yaml") for each in ("titan_xp", "rtx_4090", "a100_80gb")
+    ]
+    planned: list[str] = []
+    replayed = machines._replayed  # noqa: SLF001
+
+    def noted(asked: Scenario, *others: Any) -> Any:  # noqa: ANN401
+        planned.append(asked.server.name)
+        return replayed(asked, *others)
+
+    monkeypatch.setattr(machines, "_replayed", noted)
+    ranking = rank_machines(scenario, profiles)
+    assert planned == ["a100_80gb"]
+    assert [each.name for each in ranking.unfit] == ["titan_xp", "rtx_4090", "a100_80gb"]
+    assert all("base(p) would hold " in each.reason for each in ranking.unfit)
 
 
 def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """The answer of a captured model that does not fit: everything that was tried, ranked, and how to do the best of it."""
 
 from collections.abc import Iterator
+from math import isqrt
 from typing import Final
 
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.policies.iterations.segments import modules
+from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
 from vdnnsim.report.scale import percent, rate_cells
 from vdnnsim.units import GIB, MIB, format_bytes, format_seconds
@@ -91,7 +94,8 @@ def _how(result: ScenarioResult, way: Way) -> str:
     """Return the command or the lines of Python that do it."""
     lines: list[str] = []
     if way.policy.startswith("checkpoint") and not way.is_applied:
-        lines.append("x = checkpoint_sequential(blocks, isqrt(len(blocks)), x, use_reentrant=False)  # within forward")
+        segments = isqrt(len(modules(pytorch_loop(result.workload, set_to_none=True))))
+        lines.append(f"x = checkpoint_sequential(blocks, {segments}, x, use_reentrant=False)  # within forward")
     if way.change is Change.MICRO_BATCHES:
         lines += (
             f"for part in batch.chunk({way.rounds}):",
