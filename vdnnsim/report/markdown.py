@@ -56,7 +56,7 @@ def _text(block: Block) -> str:
         case Note(text=text):
             return escape(text)
         case Code(text=text):
-            return Ready(f"```sh\n{text}\n```")
+            return Ready(f"```\n{text}\n```")
         case Bullets(items=items):
             return Ready("\n".join(f"- {escape(item)}" for item in items))
         case Definitions(meanings=meanings):

@@ -126,7 +126,7 @@ def _sentences(result: ScenarioResult) -> Iterator[str]:
     if in_pieces := [way.policy for way in ways if way.in_pieces]:
         yield (
             f"PyTorch's allocator: the bytes of {', '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
-            "`PYTORCH_ALLOC_CONF=expandable_segments:True` lets segments grow; `vdnnsim apply --memory` reserves one."
+            "under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
         )
     if any(way.change is Change.MICRO_BATCHES for way in ways):
         yield "Micro-batches: gradients add up to those of the whole batch, but batch normalization sees a micro-batch."
