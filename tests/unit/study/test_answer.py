@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from markupsafe import escape
 
 from tests.captured_steps import Recording, X, Y, chain
 from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes
@@ -20,6 +21,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.document import Code, Document
+from vdnnsim.report.html import fragment
+from vdnnsim.report.markdown import page
 from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
 from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.captured import scenario_of
@@ -88,6 +91,8 @@ def test_what_is_tried_is_ranked_with_commands(large: tuple[Scenario, ScenarioRe
     assert len(sentences(result)) == len(made.ways) + len(made.notes)
     assert all("  " in progress_row(way) for way in made.ways)
     assert rendered(Document(blocks))
+    assert f"```\n{codes[0]}\n```" in page(blocks)
+    assert f"<pre>{escape(codes[0])}</pre>" in fragment(blocks)
 
 
 def test_the_batch_of_the_answer_fits_and_one_more_does_not(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
