@@ -3,21 +3,41 @@
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_map_only
 
 from calibration.apply.live_schedule import LiveSchedule
 from calibration.apply.recipe import Drawn, Kept, Recipe, View
-from calibration.apply.saved_storage import Layout, SavedStorage
-from calibration.capture.schemas import RECORD_STREAM, OperatorMode, operands_of, tensors_in
+from calibration.apply.saved_storage import Layout, SavedStorage, empty_of
+from calibration.capture.schemas import (
+    RECORD_STREAM,
+    OperatorMode,
+    is_random,
+    operands_of,
+    tensors_in,
+    with_leaves_replaced,
+)
 
-_UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
-_MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VIEW})
+_MAKES_NOTHING: Final = frozenset({"aten.lift_fresh.default", "aten._unsafe_view.default"})
 """Operations that fake and real tensors dispatch differently."""
-_NAMES: Final = frozenset(map(str, _MAKES_NOTHING))
+
+
+class _Called(NamedTuple):
+    """Facts of an operator, which cost more to find than many operators to run."""
+
+    name: str
+    is_left_out: bool
+    is_mutable: bool
+    is_random: bool
+
+
+@cache
+def _called(func: OpOverload) -> _Called:
+    is_view = func.is_view or torch.Tag.inplace_view in func.tags
+    return _Called(str(func), is_view or func is RECORD_STREAM, func._schema.is_mutable, is_random(func))  # noqa: SLF001
 
 
 class Step(Protocol):
@@ -43,7 +63,7 @@ class ForwardWatch(OperatorMode):
     def __init__(self, schedule: LiveSchedule, step: Step, is_on_stream: Callable[[], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._schedule, self._step, self._is_on_stream = schedule, step, is_on_stream
-        self._operations = schedule.captured.operations
+        self._names, self._made_by = schedule.names, schedule.made_by
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
@@ -53,13 +73,13 @@ class ForwardWatch(OperatorMode):
 
     def __exit__(self, *raised: object) -> None:
         """Leave the mode."""
-        self._count_writes()
+        self.count_writes()
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Ignore operations within, which are not of the program."""
-        self._count_writes()
+        self.count_writes()
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -70,13 +90,17 @@ class ForwardWatch(OperatorMode):
         """Run an operation and note it."""
         if self._is_aside:
             return func(*args, **kwargs)
-        self._count_writes()
-        is_view = func.is_view or torch.Tag.inplace_view in func.tags
-        is_left_out = func is RECORD_STREAM or (func in _MAKES_NOTHING and self._expected != str(func))
-        if not self.is_following or is_view or is_left_out:
+        self.count_writes()
+        called = _called(func)
+        if not self.is_following or called.is_left_out:
             return func(*args, **kwargs)
-        while self._expected in _NAMES and self._expected != str(func):
-            self.issued += 1
+        expected = self._names[self.issued]
+        if expected != called.name:
+            if called.name in _MAKES_NOTHING:
+                return func(*args, **kwargs)
+            while expected in _MAKES_NOTHING:
+                self.issued += 1
+                expected = self._names[self.issued]
         number = self.issued
         wanted = number in self._schedule.recomputed_operations
         if not self._is_on_stream() and (
@@ -85,70 +109,78 @@ class ForwardWatch(OperatorMode):
             self.is_following = False
             self._step.depart(f"{func} runs on another stream than the one on which the step began")
             return func(*args, **kwargs)
-        drawn = Drawn.by(func, args, kwargs) if wanted else None
-        with self.aside():
-            references = self._referred(func, args, kwargs) if wanted else None
+        drawn = Drawn.by(args, kwargs) if wanted and called.is_random else None
+        references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
         inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001 - its identity
-        new = [
-            (at, each)
-            for at, each in enumerate(tensors_in(result))
-            if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
-        ]
+        stored = ((at, each.untyped_storage()) for at, each in enumerate(tensors_in(result)))
+        new = [(at, each) for at, each in stored if each._cdata not in inputs]  # noqa: SLF001
         # Empty ones are placeholders, as the state of a dropout with p = 0.
-        makes = new if str(func) == self._expected else [each for _, each in new if each.untyped_storage().nbytes()]
-        if not makes and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
+        makes = new if expected == called.name else [each for _, each in new if each.nbytes()]
+        if not makes and not (
+            called.is_mutable and any(is_written for _, is_written in operands_of(func, args, kwargs))
+        ):
             return result
-        if str(func) != self._expected:
+        if expected != called.name:
             self.is_following = False
-            self._step.depart(f"{func} runs where {self._expected} was captured")
+            self._step.depart(f"{func} runs where {expected} was captured")
             return result
         self.issued += 1
         made = []
-        for (index, tensor), storage in zip(new, self._schedule.made_by.get(number, ()), strict=False):
-            held = self._step.storage_made(storage, tensor.untyped_storage())
+        for (index, storage), of in zip(new, self._made_by.get(number, ()), strict=False):
+            held = self._step.storage_made(of, storage)
             if held is not None:
                 made.append((index, weakref.ref(held)))
         if references is not None:
-            self.recipes[number] = Recipe(func, *references, tuple(made), drawn, torch.is_grad_enabled())
+            args, kwargs, read, counted, kept = references
+            grads = torch.is_grad_enabled()
+            self.recipes[number] = Recipe(func, args, kwargs, tuple(made), drawn, grads, read, counted, kept)
         return result
 
-    @property
-    def _expected(self) -> str:
-        return self._operations[self.issued].name if self.issued < len(self._operations) else "no operation"
-
-    def _count_writes(self) -> None:
+    def count_writes(self) -> None:
         """Note versions after the latest operation, which PyTorch counts when it has returned.
 
         A write of a schema may not be counted, as the noise of `rrelu_with_noise`; a user's function may count twice.
         """
-        for each in self._written:
-            each.version = min(each.version + 1, each.kept._version)  # noqa: SLF001 - PyTorch has no public one
-        self._written.clear()
+        if self._written:
+            for each in self._written:
+                each.version = min(each.version + 1, each.kept._version)  # noqa: SLF001 - PyTorch has no public one
+            self._written.clear()
 
-    def _referred(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        writes = {id(each) for each, is_written in operands_of(func, args, kwargs) if is_written}
+    def _referred(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, Any, list[SavedStorage], list[Kept], list[torch.Tensor]]:
+        """Return arguments that hold no storage which may be released, and what a recipe reads."""
+        writes: set[int] = set()
+        if _called(func).is_mutable:
+            writes.update(id(each) for each, is_written in operands_of(func, args, kwargs) if is_written)
+        read: list[SavedStorage] = []
+        counted: list[Kept] = []
+        others: list[torch.Tensor] = []
 
         def keep(tensor: torch.Tensor, kept: torch.Tensor) -> Kept:
             reference = Kept(kept, kept._version)  # noqa: SLF001
             if id(tensor) in writes:
                 self._written.append(reference)
+            counted.append(reference)
             return reference
 
         def refer(tensor: torch.Tensor) -> View | Kept:
             held = self._step.known(tensor.untyped_storage())
             if held is None:
-                return keep(tensor, _counting(tensor))
+                others.append(_counting(tensor))
+                return keep(tensor, others[-1])
+            read.append(held)
             witness = None
             # A later write of the step itself is recomputed after this operation.
             if self._schedule.writers[held.number][-1] <= self.issued and not tensor.is_inference():
                 empty = _counting(tensor)
                 witness = keep(tensor, empty)
-                empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                empty.data = empty_of(tensor.dtype, tensor.device)
             return View(held, Layout.of(tensor), witness)
 
-        referred: tuple[Any, Any] = tree_map_only(torch.Tensor, refer, (args, dict(kwargs)))
-        return referred
+        args, kwargs = with_leaves_replaced(torch.Tensor, refer, (args, kwargs))
+        return args, kwargs, read, counted, others
 
 
 def _counting(tensor: torch.Tensor) -> torch.Tensor:

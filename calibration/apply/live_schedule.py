@@ -1,9 +1,12 @@
 """The schedule of a live loop: actions at each save of forward and each unpack of backward."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
+
+import torch
 
 from calibration.capture.tape import Tape
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -46,6 +49,24 @@ class Free:
     """Free a recomputed storage that autograd does not save, after its last use."""
 
     storage: int
+
+
+class ExpectedSave(NamedTuple):
+    """A tensor that was saved in the capture.
+
+    Attributes:
+        nbytes: of its storage; 0 for a reserve of a library, whose size is known only when it runs.
+        is_moved: whether its storage is offloaded or recomputed.
+        is_aside: whether other streams use it.
+    """
+
+    storage: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    nbytes: int
+    is_offloaded: bool
+    is_moved: bool
+    is_aside: bool
 
 
 Action = Offload | Release | Prefetch | Recompute | Free
@@ -114,6 +135,28 @@ class LiveSchedule:
     def recomputable(self) -> frozenset[int]:
         """Storages all of whose writers may be recomputed."""
         return frozenset(each for each, by in self.writers.items() if self.recomputed_operations.issuperset(by))
+
+    @cached_property
+    def expected_saves(self) -> Sequence[ExpectedSave]:
+        """By save what a step compares to it."""
+        tape = self.tape
+        return [
+            ExpectedSave(
+                each.storage,
+                each.shape,
+                getattr(torch, each.element_type),
+                self.captured.storages[each.storage].nbytes,
+                each.storage in self.offloaded,
+                each.storage in self.offloaded or each.storage in self.recomputed,
+                each.storage in tape.aside,
+            )
+            for each in tape.saves
+        ]
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """By operation its name, and one for the end."""
+        return [*(each.name for each in self.captured.operations), "no operation"]
 
     @cached_property
     def saved(self) -> frozenset[int]:

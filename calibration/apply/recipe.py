@@ -1,23 +1,23 @@
 """Operations of forward as they were dispatched, to be recomputed with the same random numbers."""
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from calibration.apply.saved_storage import Layout, SavedStorage, refuse_written
-from calibration.capture.schemas import arguments_of, is_random, tensors_in
+from calibration.capture.schemas import arguments_of, tensors_in, with_leaves_replaced
 
 _STATISTICS: Final = ("running_mean", "running_var")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A tensor of a storage that may be released."""
 
     held: SavedStorage
@@ -38,11 +38,6 @@ class Kept:
     kept: torch.Tensor
     version: int
 
-    @property
-    def is_written(self) -> bool:
-        """Whether it was written since."""
-        return self.kept._version != self.version  # noqa: SLF001 - PyTorch has no public one
-
     def tensor(self) -> torch.Tensor:
         """Return the tensor.
 
@@ -61,10 +56,8 @@ class Drawn:
     state: torch.Tensor
 
     @classmethod
-    def by(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Drawn | None":
-        """Return the state before an operation; None if it is not random."""
-        if not is_random(func):
-            return None
+    def by(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Drawn":
+        """Return the state before a random operation."""
         generator = generator_of(args, kwargs)
         return cls(generator, generator.get_state())
 
@@ -79,9 +72,14 @@ class Drawn:
             self.generator.set_state(before)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """A dispatched operation and the storages that it makes."""
+class Recipe(NamedTuple):
+    """A dispatched operation and the storages that it makes.
+
+    Attributes:
+        read: storages that it reads, which may have been released.
+        counted: tensors with the version counters of all that it reads; a kept one is among them.
+        kept: other tensors that it reads.
+    """
 
     func: OpOverload
     args: tuple[Any, ...]
@@ -89,14 +87,24 @@ class Recipe:
     made: tuple[tuple[int, "weakref.ref[SavedStorage]"], ...]
     drawn: Drawn | None
     has_gradients: bool
+    read: Sequence[SavedStorage]
+    counted: Sequence[Kept]
+    kept: Sequence[torch.Tensor]
 
     def run(self) -> None:
         """Recompute its results."""
-        with _below_autograd(has_gradients=self.has_gradients):
-            args, kwargs = tree_map_only((View, Kept), lambda each: each.tensor(), (self.args, dict(self.kwargs)))
-            args, kwargs = _with_own_statistics(self.func, args, kwargs)
-            with nullcontext() if self.drawn is None else self.drawn.again():
-                results = tensors_in(self.func(*args, **kwargs))
+        had_gradients = torch.is_grad_enabled()
+        # Below autograd in forward's grad mode, by which some operators differ, without autocast.
+        with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():  # noqa: SLF001 - no public ones
+            torch._C._set_grad_enabled(self.has_gradients)  # noqa: SLF001 - the public one is a context
+            try:
+                args, kwargs = with_leaves_replaced((View, Kept), _tensor, (self.args, self.kwargs))
+                if _has_statistics(self.func):
+                    args, kwargs = _with_own_statistics(self.func, args, kwargs)
+                with nullcontext() if self.drawn is None else self.drawn.again():
+                    results = tensors_in(self.func(*args, **kwargs))
+            finally:
+                torch._C._set_grad_enabled(had_gradients)  # noqa: SLF001
         for index, made in self.made:
             if (held := made()) is not None:
                 held.restore(results[index].untyped_storage())
@@ -109,39 +117,23 @@ class Recipe:
     @property
     def is_stale(self) -> bool:
         """Whether an operand was written since, so that `run` would fail."""
-        found = (each.witness if isinstance(each, View) else each for each in self._references)
-        return any(each is not None and each.is_written for each in found)
-
-    @property
-    def _references(self) -> Iterator["View | Kept"]:
-        return (each for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, View | Kept))
-
-    @property
-    def read(self) -> Iterator[SavedStorage]:
-        """Storages that it reads, which may have been released."""
-        return (each.held for each in self._references if isinstance(each, View))
-
-    @property
-    def kept(self) -> Iterator[torch.Tensor]:
-        """Other tensors that it reads."""
-        return (each.kept for each in self._references if isinstance(each, Kept))
+        return any(each.kept._version != each.version for each in self.counted)  # noqa: SLF001 - no public one
 
 
-@contextmanager
-def _below_autograd(*, has_gradients: bool) -> Iterator[None]:
-    """Dispatch below autograd in forward's grad mode, by which some operators differ, without autocast."""
-    below, as_it_is = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast()  # noqa: SLF001 - no public ones
-    with torch.set_grad_enabled(has_gradients), below, as_it_is:
-        yield
+def _tensor(reference: View | Kept) -> torch.Tensor:
+    return reference.tensor()
+
+
+@cache
+def _has_statistics(func: OpOverload) -> bool:
+    return any(each.name in _STATISTICS for each in func._schema.arguments)  # noqa: SLF001 - PyTorch has no public one
 
 
 def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Replace running statistics by copies, for those of the model are updated already."""
     named = arguments_of(func, args, kwargs)
-    if not any(name in named and isinstance(named[name], torch.Tensor) for name in _STATISTICS):
-        return args, kwargs
     own = {id(named[name]) for name in _STATISTICS if isinstance(named.get(name), torch.Tensor)}
-    copied: tuple[Any, Any] = tree_map_only(
+    copied: tuple[Any, Any] = with_leaves_replaced(
         torch.Tensor, lambda each: each.clone() if id(each) in own else each, (args, kwargs)
     )
     return copied

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from calibration.apply import recipe
 from calibration.apply.live_schedule import LiveSchedule
 
 
@@ -43,13 +44,17 @@ def can_recompute(number: int, schedule: LiveSchedule, recipes: Mapping[int, Rec
     writers, recomputed = schedule.writers, schedule.recomputed
     if number not in schedule.recomputable or number not in recomputed:
         return False
-    made = [each for each in writers[number] if each in recipes]
-    read = {storage.number: each for each in made for storage in recipes[each].read if storage.number != number}
-    later = [each for each, by in read.items() if writers[each] and writers[each][-1] > by]
-    gone = (each in schedule.recomputable and (each in recomputed or each not in schedule.saved) for each in later)
+    made = [(each, recipes[each]) for each in writers[number] if each in recipes]
     # A kernel may return its argument where a new storage was captured, as cuDNN an LSTM's weights.
-    is_made = any(storage.number == number for each in made for storage in recipes[each].wanted)
-    return is_made and len(made) == len(writers[number]) and all(gone)
+    is_made = any(storage.number == number for _, one in made for storage in one.wanted)
+    if not is_made or len(made) < len(writers[number]):
+        return False
+    for each, by in {storage.number: by for by, one in made for storage in one.read}.items():
+        if each != number and writers[each] and writers[each][-1] > by:
+            is_gone = each in schedule.recomputable and (each in recomputed or each not in schedule.saved)
+            if not is_gone:
+                return False
+    return True
 
 
 def recomputing(
@@ -74,8 +79,25 @@ def recomputing(
     return sorted(operations)
 
 
+def is_current(number: int, schedule: LiveSchedule, recipes: Mapping[int, recipe.Recipe]) -> bool:
+    """Return whether no operand of what recomputes a storage was written since by anything but an operation."""
+    wanted, seen = [number], {number}
+    while wanted:
+        for operation in writing(wanted.pop(), schedule, recipes):
+            if recipes[operation].is_stale:
+                return False
+            for each in recipes[operation].read:
+                if each.live is None and each.number not in seen and not each.is_on_host:
+                    seen.add(each.number)
+                    if each.number not in schedule.saved:
+                        wanted.append(each.number)
+    return True
+
+
 def writing(number: int, schedule: LiveSchedule, recipes: Mapping[int, Recipe[Storage]]) -> set[int]:
     """Return the operations that write a storage, and those that read it before the last of these has."""
     writers = schedule.writers[number]
+    if len(writers) == 1:
+        return {*writers} & recipes.keys()
     between = (each for each in schedule.readers.get(number, ()) if writers[0] < each < writers[-1])
     return {each for each in (*writers, *between) if each in recipes}

@@ -5,18 +5,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import RLock, get_ident
+from typing import Final
 
 import torch
 from torch import nn
 
 from calibration.apply.forward_watch import ForwardWatch
-from calibration.apply.live_schedule import Action, Free, Offload, Prefetch, Recompute, Release
+from calibration.apply.live_schedule import Action, ExpectedSave, Free, Offload, Prefetch, Recompute, Release
 from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.recipe import Recipe
-from calibration.apply.recomputation import can_recompute, recomputing, writing
+from calibration.apply.recomputation import can_recompute, is_current, recomputing
 from calibration.apply.saved_storage import SavedStorage, SavedTensor
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
+
+_PLAIN: Final = (torch.Tensor, nn.Parameter)
+_without_modes: Final = torch._C._DisableTorchDispatch  # noqa: SLF001 - there is no public one
 
 
 class StepHooks:
@@ -28,6 +32,7 @@ class StepHooks:
 
     def __init__(self, loop: LoopState, model: nn.Module) -> None:
         self._loop, self._schedule, self._tape = loop, loop.schedule, loop.schedule.tape
+        self._expected_saves, self._unpack_points = loop.schedule.expected_saves, loop.schedule.unpack_points
         self._model = weakref.ref(model)
         self.number = next(loop.numbers)
         self._stream = loop.copy_stream.current()
@@ -38,6 +43,7 @@ class StepHooks:
         self._next_point = 0
         self._numbers: dict[int, int] = {}  # identity of a live storage, and its number
         self._identities: dict[int, int] = {}
+        self._deaths: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._storages: weakref.WeakValueDictionary[int, SavedStorage] = weakref.WeakValueDictionary()
         # Storages that autograd never saves, and that it has not saved yet.
         self._unsaved: dict[int, SavedStorage] = {}
@@ -104,59 +110,59 @@ class StepHooks:
         with self._lock:
             if self._watch is None:
                 return self._packed(tensor)
-            with self._watch.aside():
+            # Not of the program. Without the dispatcher it costs a fraction, but a subclass of tensors needs it.
+            self._watch.count_writes()
+            with _without_modes() if type(tensor) in _PLAIN else self._watch.aside():
                 return self._packed(tensor)
 
     def _packed(self, tensor: torch.Tensor) -> SavedTensor:
         if self.log.departure or is_in_backward():
             return self._loop.reservation.save(tensor, self._model())
         save = self._next_save
-        if why := self._difference(tensor, save):
+        expected = self._expected_saves[save] if save < len(self._expected_saves) else None
+        if why := self._difference(tensor, save, expected):
             self.depart(why)
             return SavedTensor(tensor)
+        assert expected is not None, "it does not differ"
         self._next_save += 1
-        number, storage = self._tape.saves[save].storage, None
+        storage = None
         # Attention with dropout saves its seed on the host.
-        if tensor.device == self._loop.device and self._is_moved(number):
+        if expected.is_moved and tensor.device == self._loop.device:
+            number = expected.storage
             storage = self._to_be_saved.pop(number, None) or self._storages.get(number)
             storage = storage or self._new(number, tensor.untyped_storage())
         packed = SavedTensor(tensor, save, storage)
         self._reach(save)
         return packed
 
-    def _is_moved(self, number: int) -> bool:
-        return number in self._schedule.offloaded or number in self._schedule.recomputed
-
-    def _difference(self, tensor: torch.Tensor, save: int) -> str:
+    def _difference(self, tensor: torch.Tensor, save: int, expected: ExpectedSave | None) -> str:
         """Return how a tensor differs from the captured save; empty if it does not."""
-        if save >= len(self._tape.saves):
+        if expected is None:
             return f"more is saved than the {save} tensors that were captured"
-        expected = self._tape.saves[save]
-        if not self._loop.copy_stream.is_current(self._stream) and expected.storage not in self._tape.aside:
+        if not expected.is_aside and not self._loop.copy_stream.is_current(self._stream):
             return f"save {save} is on another stream than the one on which the step began"
-        shape, kind = tuple(tensor.shape), element_type_of(tensor)
-        number = expected.storage
-        captured = self._schedule.captured.storages[number]
-        if captured.nbytes == 0:
-            # A library's reserve, whose size is known only when it runs.
+        if expected.nbytes == 0:
             return ""
-        if shape != expected.shape or kind != expected.element_type:
+        is_alike = tensor.shape == expected.shape and tensor.dtype is expected.dtype
+        if is_alike and not expected.is_moved:
+            return ""
+        name = self._schedule.captured.storages[expected.storage].name
+        if not is_alike:
             return (
-                f"save {save} is {kind} {list(shape)}, expected {expected.element_type} {list(expected.shape)} "
-                f"({captured.name})"
+                f"save {save} is {element_type_of(tensor)} {list(tensor.shape)}, expected "
+                f"{self._tape.saves[save].element_type} {list(expected.shape)} ({name})"
             )
-        storage = tensor.untyped_storage()
+        storage, number = tensor.untyped_storage(), expected.storage
         identity = storage._cdata  # noqa: SLF001 - its identity
-        if number in self._schedule.offloaded and storage.nbytes() != captured.nbytes:
-            return f"save {save} lies in {storage.nbytes()} bytes, expected {captured.nbytes} ({captured.name})"
-        if self._is_moved(number):
-            known = self._identities.get(number)
-            if known is not None and known != identity:
-                return f"save {save} is another tensor than was saved before ({captured.name})"
-            if self._numbers.get(identity, number) != number:
-                return f"save {save} shares its memory with another that was captured apart ({captured.name})"
-            if known is None:
-                self._identify(storage, number)
+        if expected.is_offloaded and storage.nbytes() != expected.nbytes:
+            return f"save {save} lies in {storage.nbytes()} bytes, expected {expected.nbytes} ({name})"
+        known = self._identities.get(number)
+        if known is not None and known != identity:
+            return f"save {save} is another tensor than was saved before ({name})"
+        if self._numbers.get(identity, number) != number:
+            return f"save {save} shares its memory with another that was captured apart ({name})"
+        if known is None:
+            self._identify(storage, number)
         return ""
 
     def _identify(self, storage: torch.UntypedStorage, number: int) -> None:
@@ -164,7 +170,8 @@ class StepHooks:
         identity = storage._cdata  # noqa: SLF001
         self._numbers[identity] = number
         self._identities[number] = identity
-        weakref.finalize(storage, _forget, self._numbers, self._identities, identity)
+        forget = partial(_forget, self._numbers, self._identities, self._deaths, identity)
+        self._deaths[identity] = weakref.ref(storage, forget)
 
     def _new(self, number: int, live: torch.UntypedStorage) -> SavedStorage:
         loop = self._loop
@@ -214,19 +221,8 @@ class StepHooks:
 
         As by `mark_dirty` of a user's function, whose storage is kept.
         """
-        return can_recompute(number, self._schedule, self._recipes) and self._is_current(number)
-
-    def _is_current(self, number: int) -> bool:
-        recipes = self._recipes
-        wanted, seen = [number], {number}
-        while wanted:
-            for recipe in (recipes[each] for each in writing(wanted.pop(), self._schedule, recipes)):
-                if recipe.is_stale:
-                    return False
-                absent = {each.number for each in recipe.read if not each.is_live and not each.is_on_host}
-                wanted += absent - seen - self._schedule.saved
-                seen |= absent
-        return True
+        schedule, recipes = self._schedule, self._recipes
+        return can_recompute(number, schedule, recipes) and is_current(number, schedule, recipes)
 
     def _free(self, storage: SavedStorage) -> None:
         """Free a storage, unless an operation that reads it has yet to run again, as where it was not run early."""
@@ -239,7 +235,7 @@ class StepHooks:
         packed.check()
         with self._lock:
             if packed.save is not None and not self.log.departure:
-                point = self._schedule.unpack_points.get(packed.save)
+                point = self._unpack_points.get(packed.save)
                 if point is not None:
                     self._reach(point)
             storage = packed.storage
@@ -265,7 +261,7 @@ class StepHooks:
             recipe = self._recipes.get(action.operation)
             for each in recipe.wanted if recipe else ():
                 # A written operand is refused only if backward needs the storage.
-                if not each.is_live and self._is_current(each.number):
+                if not each.is_live and is_current(each.number, self._schedule, self._recipes):
                     each.materialize()
             return
         number = action.storage
@@ -290,5 +286,8 @@ class StepHooks:
                 self._free(storage)
 
 
-def _forget(numbers: dict[int, int], identities: dict[int, int], identity: int) -> None:
+def _forget(
+    numbers: dict[int, int], identities: dict[int, int], deaths: dict[int, object], identity: int, _: object
+) -> None:
+    deaths.pop(identity, None)
     identities.pop(numbers.pop(identity, -1), None)

@@ -1,7 +1,7 @@
 """A dispatch mode for operators, and what their schemas say: arguments, operands, writes."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 RECORD_STREAM: Final = torch.ops.aten.record_stream.default
 """Its schema declares a write."""
+_DEVICE: Final = torch.ops.prim.device.default
+_CONTAINERS: Final = (tuple, list, dict)
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -27,7 +29,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the operator returns
         """Dispatch an operator, as PyTorch calls it."""
-        if func is torch.ops.prim.device.default and isinstance(args[0], FakeTensor):
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
             # Four of five calls under fake tensors.
             return args[0].fake_device
         return self.dispatch(func, args, kwargs or {})
@@ -60,9 +62,26 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     # PyTorch's trees take several times as long, for they open more than lists and dictionaries.
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [tensor for each in value for tensor in tensors_in(each)]
-    return tensors_in(list(value.values())) if isinstance(value, dict) else []
+    if not isinstance(value, _CONTAINERS):
+        return []
+    found: list[torch.Tensor] = []
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, torch.Tensor):
+            found.append(each)
+        elif isinstance(each, _CONTAINERS):
+            found += tensors_in(each)
+    return found
+
+
+def with_leaves_replaced(kind: type | tuple[type, ...], replace: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401
+    """Return arguments of an operator with leaves of a kind replaced."""
+    if isinstance(value, kind):
+        return replace(value)
+    if isinstance(value, dict):
+        return {name: with_leaves_replaced(kind, replace, each) for name, each in value.items()}
+    if isinstance(value, _CONTAINERS):
+        return type(value)([with_leaves_replaced(kind, replace, each) for each in value])
+    return value
 
 
 def operands_of(
