@@ -87,11 +87,36 @@ def is_current(number: int, schedule: LiveSchedule, recipes: Mapping[int, recipe
             if recipes[operation].is_stale:
                 return False
             for each in recipes[operation].read:
-                if each.live is None and each.number not in seen and not each.is_on_host:
+                is_rewritten = schedule.writers[each.number][-1] > operation
+                if each.number not in seen and (is_rewritten or (each.live is None and not each.is_on_host)):
                     seen.add(each.number)
-                    if each.number not in schedule.saved:
+                    # What is read before a later write is recomputed with it, though it may be live now.
+                    if is_rewritten or each.number not in schedule.saved:
                         wanted.append(each.number)
     return True
+
+
+def refuse_rewritten(
+    operations: Iterable[int], schedule: LiveSchedule, recipes: Mapping[int, recipe.Recipe], issued: int
+) -> None:
+    """Refuse to recompute operations that read a live storage as it was before a later write.
+
+    The storage was to be released and recomputed too, but was kept: an operand was written since by a user's function.
+    `issued` operations of forward have run.
+
+    Raises:
+        RuntimeError: one of them would read what a later operation wrote.
+    """
+    for operation in operations:
+        for each in recipes[operation].read:
+            later = schedule.writers[each.number][-1]
+            if each.live is not None and operation < later < issued:
+                names, storages = schedule.names, schedule.captured.storages
+                raise RuntimeError(
+                    f"{names[operation]} needed to recompute a part of forward reads {storages[each.number].name}, "
+                    f"which has been modified by an inplace operation ({names[later]}) that cannot be recomputed, for "
+                    "a tensor that it reads has been modified since; clone that tensor before it is modified"
+                )
 
 
 def writing(number: int, schedule: LiveSchedule, recipes: Mapping[int, Recipe[Storage]]) -> set[int]:

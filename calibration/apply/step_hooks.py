@@ -14,7 +14,7 @@ from calibration.apply.forward_watch import ForwardWatch
 from calibration.apply.live_schedule import Action, ExpectedSave, Free, Offload, Prefetch, Recompute, Release
 from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.recipe import Recipe
-from calibration.apply.recomputation import can_recompute, is_current, recomputing
+from calibration.apply.recomputation import can_recompute, is_current, recomputing, refuse_rewritten
 from calibration.apply.saved_storage import SavedStorage, SavedTensor
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
@@ -208,6 +208,8 @@ class StepHooks:
         self.log.order.append(("recompute", number))
         recipes = self._recipes
         operations = recomputing(number, self._schedule, recipes, self._note_demand)
+        if self._watch is not None:
+            refuse_rewritten(operations, self._schedule, recipes, self._watch.issued)
         for each in operations:
             recipes[each].run()
             # It may be of another stream's pool, as a prefetched batch.

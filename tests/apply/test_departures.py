@@ -8,11 +8,13 @@ from threading import Thread
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+from torch.nn import functional
 
 from tests.apply.models import MODELS, Network, backward, loss
 from tests.apply.models import rows as batch
 from tests.apply.training import alike, planned
-from vdnnsim.api.planning import Planned
+from vdnnsim.api.planning import Planned, plan
 
 CASE = MODELS["perceptron"]
 
@@ -187,3 +189,46 @@ def test_a_written_tensor_is_refused(policy: str, writes_weights: bool) -> None:
             kept[0].add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             backward(result)
+
+
+class Marked(torch.autograd.Function):
+    """Says that it writes a second tensor."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, hidden: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.mark_dirty(shift)  # type: ignore[attr-defined]
+        ctx.mark_non_differentiable(shift)  # type: ignore[attr-defined]
+        return hidden.clone(), shift
+
+    @staticmethod
+    def backward(_: FunctionCtx, gradient: Tensor, __: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.norm = nn.Linear(16, 64), nn.Linear(64, 64), nn.LayerNorm(64)
+        self.register_buffer("shift", torch.ones(64))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        hidden = functional.silu(self.norm(self.first(rows)), inplace=True)
+        hidden.add_(self.shift)
+        marked, _ = Marked.apply(hidden, self.shift)  # type: ignore[no-untyped-call]
+        result: Tensor = self.last(hidden) + marked
+        for _ in range(6):
+            result = self.last(torch.tanh(result))
+        return result
+
+
+def test_what_a_later_operation_wrote_is_not_read() -> None:
+    """SiLU in place saves a copy of its input, to be recomputed from it; the sum with `shift` writes the input later.
+
+    The user's function marks `shift` as written, so the sum cannot be recomputed and the input is not released. Read as
+    it is then, the copy would be that of the sum, and gradients wrong.
+    """
+    torch.manual_seed(0)
+    model = Shifted()
+    made = plan(model, batch(), hardware="rtx_4090", policy="checkpoint", loss=loss, optimizer="sgd")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"), made.apply(model):
+        backward(loss(model(batch())))
