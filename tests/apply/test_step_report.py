@@ -15,7 +15,7 @@ from calibration.apply.step_hooks import StepHooks
 from tests.apply.models import Network, backward, loss, rows
 from tests.apply.training import alike, requested
 from vdnnsim.analysis.measured_step import measured_operations, operation_seconds, planned_s
-from vdnnsim.api.planning import Planned
+from vdnnsim.api.planning import Planned, plan
 from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.live_step import Level, Way
@@ -194,3 +194,11 @@ def test_reports_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None
     peak_bytes = cached.predicted.metrics.max_memory_bytes
     step = replace(step, seconds=planned_s(cached.predicted.trace), peak_bytes=peak_bytes)
     assert list(reporter._explained(step)) == ["step 1: as planned, within 5%"]  # noqa: SLF001
+
+
+@pytest.mark.parametrize(("width", "samples", "decides"), [(16, 4, True), (2048, 8192, False)])
+def test_a_plan_says_where_the_host_may_decide(width: int, samples: int, decides: bool) -> None:  # noqa: FBT001
+    """A kernel of 2048 x 2048 x 8192 multiplies 69 GFLOP: most of a millisecond, against microseconds to issue it."""
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+    made = plan(model, torch.zeros(samples, width), hardware="rtx_4090", policy="pytorch", loss=loss, optimizer="sgd")
+    assert ("the host may decide" in str(made)) is decides

@@ -25,6 +25,11 @@ _DRIFT: Final = 0.05
 _LARGEST: Final = 3
 _MANIFEST: Final = "step.json"
 _FORMAT_VERSION: Final = 1
+_HOOKED: Final = 1.3
+_RECOMPUTING: Final = 4.1
+"""Host time of a step under a plan over that of the plain one: where nothing moves, and where twelve blocks of a
+transformer recompute half of their operations. Measured on a CPU by `tests/benchmarks/test_apply.py`, torch 2.13.
+"""
 _NO_PEAK: Final = "no peak, which PyTorch measures on GPUs alone"
 
 
@@ -203,6 +208,13 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes:
     if schedule.states:
         states = format_bytes(sum(map(len, schedule.states.values())))
         lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
+    slowdown = _RECOMPUTING if schedule.recomputed_operations else _HOOKED
+    issued_s = predicted.trace.host_issue_s
+    if slowdown * issued_s > metrics.iteration_s:
+        lines.append(
+            f"the host may decide: it issues for {format_seconds(issued_s)}, and hooks in Python, which the promise "
+            f"leaves out, made that {slowdown} times as long where measured: {format_seconds(slowdown * issued_s)}"
+        )
     if plan.certificate is not None:
         lines.append(bound_text(plan.certificate, metrics.iteration_s))
     return "\n".join(lines)
