@@ -23,6 +23,13 @@ _Given = Mapping[str, Any]
 _ALLOCATING: Final = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 _LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
 """Operators that read as much of their first operand as they return."""
+_READS_A_CLASS: Final = {
+    "nll_loss_forward": 0,
+    "nll_loss_backward": 1,
+    "nll_loss2d_forward": 0,
+    "nll_loss2d_backward": 1,
+}
+"""The position of the operand of which one class in each row is read at most."""
 _SUMS_FIRST: Final = {
     "native_batch_norm": 1,
     "_native_batch_norm_legit": 1,
@@ -250,6 +257,8 @@ def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any
         size = _distinct_bytes(tensor)
         if name in _LOOKUPS and position == 0:
             size = min(size, sum(map(_distinct_bytes, results)))
+        if _READS_A_CLASS.get(name) == position:
+            size //= tensor.shape[min(1, tensor.dim() - 1)]
         total += size * 2 if position < summed or (is_written and not only_writes(func)) else size
     return total
 

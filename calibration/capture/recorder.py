@@ -160,7 +160,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results=results,
-                element_type=_arithmetic_type(args, kwargs, result),
+                element_type=_arithmetic_type(func, args, kwargs, result),
                 effort=effort_of(func, args, kwargs, result),
                 bytes_moved=traffic_of(func, args, kwargs, result),
                 random=is_random(func),
@@ -223,8 +223,13 @@ _FROM_DATA: Final = torch.ops.aten.lift_fresh.default
 _DETACH: Final = torch.ops.aten.detach.default
 
 
-def _arithmetic_type(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:
-    """Return the widest floating type of the operands, else the first type."""
+def _arithmetic_type(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:
+    """Return the widest floating type of the operands, else the first type.
+
+    Fused attention multiplies in the type of its first operand; the logarithms of its sums are in float32.
+    """
     tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
     floating = [each for each in tensors if each.is_floating_point()]
+    if floating and name_of(func).startswith("_scaled_dot_product"):
+        return element_type_of(floating[0])
     return element_type_of(max(floating, key=torch.Tensor.element_size) if floating else tensors[0])

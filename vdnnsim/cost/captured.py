@@ -22,7 +22,7 @@ from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.operator import Arithmetic, Operator
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role, StepOperation
@@ -62,8 +62,8 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         # Types that no workload has are costed as float32.
         element_type = workload.computed_in(operation, ElementType.FLOAT32)
         role = _result(operation)
-        # Inference sums over no channels.
-        first = operation.operands[:1] if workload.is_training else ()
+        # Inference sums over no channels; the heads of attention have the same width there.
+        first = operation.operands[:1] if workload.is_training or Arithmetic.PRODUCT in operation.flop else ()
         sizes = step.tensors[first[0].memory].shape if first else ()
         own_bytes = _own_bytes(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())

@@ -63,6 +63,11 @@ class ConvolutionShape:
         )
 
     @property
+    def is_plain_product(self) -> bool:
+        """Whether it is a product of matrices whose rows begin at multiples of 8 elements, as it lies."""
+        return self.window == 1 and self.stride == (1, 1) and self.output_pixels % 8 == 0
+
+    @property
     def output_size(self) -> Size2:
         """P, Q of one output channel."""
         return slide(self.input_size, self.kernel, self.stride, self.padding)

@@ -31,6 +31,7 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
 _NATIVE_BATCH_NORM: Final = "native_batch_norm"
+_ATTENTION: Final = "_scaled_dot_product"
 
 
 def efficient_gpu(server: Server) -> EfficientGpu:
@@ -87,7 +88,9 @@ class EfficiencyCosts(MachineCosts):
             count, rows, columns, depth = work.sizes
             product = TiledProduct(rows, columns, depth, count=count)
             return self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes)
-        return self._gpu.cost(lambda gpu: gpu.work_s(unit, work.flop[Arithmetic.PRODUCT], nbytes), nbytes)
+        flop, attention = work.flop[Arithmetic.PRODUCT], work.sizes if _ATTENTION in name else ()
+        backward = "_backward" in name
+        return self._gpu.cost(lambda gpu: gpu.work_s(unit, flop, nbytes, attention, is_gradient=backward), nbytes)
 
     def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
         return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved

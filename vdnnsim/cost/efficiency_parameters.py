@@ -14,6 +14,15 @@ from typing import Final
 from vdnnsim.cost.parameters import check_parameters
 from vdnnsim.dnn.layers import Phase
 
+_WITHOUT_ROWS: Final = {
+    "attention_gradient_flop_fraction": "attention_flop_fraction",
+    "attention_score_width": "",
+    "row_normalization_gradient_dram_fraction": "row_normalization_dram_fraction",
+    "softmax_dram_fraction": "row_normalization_dram_fraction",
+    "scatter_dram_fraction": "pointwise_dram_fraction",
+}
+"""Parameters that a profile may leave out, and what then stands in for them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyParameters:
@@ -30,6 +39,8 @@ class EfficiencyParameters:
         cuda_start_depth, tensor_start_depth: steps along the reduction in whose time a tile starts and stores.
         attention_flop_fraction: what fused attention, and other products of which the sizes are not known, reach of
             the rate of large products.
+        attention_gradient_flop_fraction: the same of their backward.
+        attention_score_width: the width of a head whose products take as long as the softmax of its scores.
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
             depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several
             channels, too, where tensor cores do not compute them.
@@ -37,6 +48,9 @@ class EfficiencyParameters:
         product_dram_fraction: fraction of DRAM bandwidth at which operands of products and convolutions move.
         winograd_dram_fraction: the same of Winograd's transforms.
         pointwise_dram_fraction and so on: the same of each `OperatorKind`; copies are casts and transpositions, too.
+
+    A profile whose rows do not tell them leaves out the score width, and what gradients, softmax and scatters reach,
+    which then is what forward, normalizations of rows and pointwise kernels do.
     """
 
     launch_overhead_s: float
@@ -54,6 +68,8 @@ class EfficiencyParameters:
     tensor_load_flop: float = 0.0
     tensor_start_depth: float = 0.0
     attention_flop_fraction: float
+    attention_gradient_flop_fraction: float
+    attention_score_width: float = 0.0
     depthwise_flop_fraction: float
     depthwise_weights_flop_fraction: float
     depthwise_strided_flop_fraction: float
@@ -65,6 +81,9 @@ class EfficiencyParameters:
     normalization_dram_fraction: float
     normalization_last_dram_fraction: float
     row_normalization_dram_fraction: float
+    row_normalization_gradient_dram_fraction: float
+    softmax_dram_fraction: float
+    scatter_dram_fraction: float
     pooling_dram_fraction: float
     pooling_gradient_dram_fraction: float
     update_dram_fraction: float
@@ -74,9 +93,11 @@ class EfficiencyParameters:
         """Return the parameters of the profile called `name` from its `cost_model`."""
         known = [field.name for field in fields(cls)]
         has_tensor_cores = any(key.startswith("tensor_") for key in values)
-        required = [key for key in known if has_tensor_cores or not key.startswith("tensor_")]
+        optional = {*_WITHOUT_ROWS, *(key for key in known if key.startswith("tensor_") and not has_tensor_cores)}
+        required = [key for key in known if key not in optional]
         check_parameters(name, values, known, required, "a parameter of efficiencies")
-        return cls(**values)
+        stood_in = {key: values[other] for key, other in _WITHOUT_ROWS.items() if other and key not in values}
+        return cls(**{**values, **stood_in})
 
 
 class OperatorKind(Enum):
@@ -87,6 +108,9 @@ class OperatorKind(Enum):
     REDUCTION = "reduction"
     NORMALIZATION = "normalization"
     ROW_NORMALIZATION = "row_normalization"
+    ROW_NORMALIZATION_GRADIENT = "row_normalization_gradient"
+    SOFTMAX = "softmax"
+    SCATTER = "scatter"
     POOLING = "pooling"
     POOLING_GRADIENT = "pooling_gradient"
     UPDATE = "update"
@@ -96,7 +120,8 @@ _BY_WORD: Final = (
     ("batch_norm", OperatorKind.NORMALIZATION),
     ("instance_norm", OperatorKind.NORMALIZATION),
     ("_norm", OperatorKind.ROW_NORMALIZATION),
-    ("softmax", OperatorKind.ROW_NORMALIZATION),
+    ("log_softmax", OperatorKind.ROW_NORMALIZATION),
+    ("softmax", OperatorKind.SOFTMAX),
     ("pool", OperatorKind.POOLING),
     ("_foreach_", OperatorKind.UPDATE),
     ("_fused_", OperatorKind.UPDATE),
@@ -109,8 +134,15 @@ _BY_NAME: Final = {
         OperatorKind.COPY,
     ),
     **dict.fromkeys(("sum", "mean", "var", "var_mean", "norm", "amax", "max", "argmax"), OperatorKind.REDUCTION),
+    "embedding_dense_backward": OperatorKind.SCATTER,
     **dict.fromkeys(("sgd", "momentum", "adam", "fused_adam_32bit", "fused_adam_8bit"), OperatorKind.UPDATE),
 }
+
+_GRADIENTS: Final = {
+    OperatorKind.POOLING: OperatorKind.POOLING_GRADIENT,
+    OperatorKind.ROW_NORMALIZATION: OperatorKind.ROW_NORMALIZATION_GRADIENT,
+}
+"""Kinds whose backward goes through memory otherwise; that of a normalization of rows reads X and dY twice."""
 
 
 def operator_kind(name: str, phase: Phase | None = None) -> OperatorKind:
@@ -121,4 +153,4 @@ def operator_kind(name: str, phase: Phase | None = None) -> OperatorKind:
     word = name.removeprefix("aten.").removeprefix("vdnnsim.").partition(".")[0]
     found = _BY_NAME.get(word) or next((kind for part, kind in _BY_WORD if part in word), OperatorKind.POINTWISE)
     is_backward = word.endswith("_backward") or (phase is not None and phase.is_backward)
-    return OperatorKind.POOLING_GRADIENT if found is OperatorKind.POOLING and is_backward else found
+    return _GRADIENTS.get(found, found) if is_backward else found

@@ -42,11 +42,12 @@ an A100 under cuDNN 8.0 groups of N, C, H, W seem to be computed directly: ResNe
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from vdnnsim.cost.attention_time import attention_work
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
@@ -60,7 +61,6 @@ _IDLE_TAIL_WAVES: Final = 0.5
 SUM_BYTES: Final = 4
 """Of an element of a result to which several tiles add."""
 _LOAD_BYTES: Final = 16
-_ALIGNED_PIXELS: Final = 8
 _TILE_CHANNELS: Final = 32
 _PACKED_GROUPS: Final = 32
 _PACKED_AT_ONCE: Final = 8
@@ -99,12 +99,19 @@ class EfficientGpu:
         seconds = min(self._multiply_s(element_type, each, nbytes) for each in (product, turned))
         return seconds + self.parameters.launch_overhead_s
 
-    def work_s(self, element_type: ElementType, flop: int, nbytes: int) -> float:
-        """Return the seconds of products of which only FLOPs and traffic are known."""
-        p = self.parameters
+    def work_s(
+        self, element_type: ElementType, flop: int, nbytes: int, sizes: Sequence[int] = (), *, is_gradient: bool = False
+    ) -> float:
+        """Return the seconds of products; `sizes` are of attention, whose backward also streams its operands."""
+        p, work, narrow = self.parameters, float(flop), self.parameters.attention_score_width
+        if narrow and sizes:
+            work = attention_work(flop, sizes, narrow, is_gradient=is_gradient)
         fraction = p.tensor_flop_fraction if self.has_tensor_cores(element_type) else p.cuda_flop_fraction
-        arithmetic_s = flop / (self.flop_per_s[element_type] * fraction * p.attention_flop_fraction)
-        return max(arithmetic_s, nbytes / self._dram(p.product_dram_fraction)) + p.launch_overhead_s
+        fraction *= p.attention_gradient_flop_fraction if is_gradient else p.attention_flop_fraction
+        arithmetic_s = work / (self.flop_per_s[element_type] * fraction)
+        traffic_s = nbytes / self._dram(p.product_dram_fraction)
+        together = sum if is_gradient and narrow and sizes else max
+        return together((arithmetic_s, traffic_s)) + p.launch_overhead_s
 
     def stream_s(
         self,
@@ -157,7 +164,7 @@ class EfficientGpu:
             return seconds + direct_s
         if channels_last:
             seconds += self._turned_s(2 * _unaligned_bytes(element_type, shape, groups))
-        elif not _is_plain_product(shape):
+        elif not shape.is_plain_product:
             seconds += self._turned_s(2 * nbytes)
         product = _direct_product(*_tiled(element_type, shape, groups), phase)
         return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
@@ -269,10 +276,6 @@ def _direct_product(shape: ConvolutionShape, groups: int, phase: Phase) -> Tiled
         return TiledProduct(shape.c, shape.n * shape.input_pixels, depth, count=groups)
     summed_bytes = SUM_BYTES * groups * shape.w_elements
     return TiledProduct(shape.k, filter_elements, positions, splits_depth=True, summed_bytes=summed_bytes, count=groups)
-
-
-def _is_plain_product(shape: ConvolutionShape) -> bool:
-    return shape.window == 1 and shape.stride == (1, 1) and shape.output_pixels % _ALIGNED_PIXELS == 0
 
 
 def _is_packed(shape: ConvolutionShape, groups: int) -> bool:

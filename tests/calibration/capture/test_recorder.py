@@ -71,6 +71,44 @@ def test_operations_bytes_and_work_of_two_linears() -> None:
     assert relu.bytes_moved == 4 * (80 + 80)
 
 
+def test_traffic_of_a_loss_over_classes() -> None:
+    """Of 6 rows of 50 classes forward reads one number each, 24 B, and targets of 48 B; backward writes all, 1200 B.
+
+    The loss, its gradient and the sum of weights are 4 B each.
+    """
+    targets = torch.zeros(6, dtype=torch.long)
+
+    def loss(scores: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(scores, targets)
+
+    step = capture(program(lambda: nn.Linear(8, 50), lambda: torch.zeros(6, 8), loss, optimizer="none"), CPU)
+    found = {each.name: each.bytes_moved for each in step.operations if "nll_loss" in each.name}
+    assert found == {
+        "aten.nll_loss_forward.default": 24 + 48 + 4 + 4,
+        "aten.nll_loss_backward.default": 1200 + 24 + 48 + 4 + 4,
+    }
+
+
+def test_fused_attention_multiplies_in_the_type_of_its_query() -> None:
+    """Though the logarithms of its sums are in float32."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            heads = x * self.scale
+            return nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+
+    def heads() -> torch.Tensor:
+        return torch.zeros(2, 4, 16, 8, dtype=torch.bfloat16)
+
+    step = capture(program(Attention, heads, lambda y: y.float().sum(), optimizer="none"), CPU)
+    found = [each.element_type for each in step.operations if "_scaled_dot_product" in each.name]
+    assert found == ["bfloat16", "bfloat16"]
+
+
 @pytest.mark.parametrize(("mode", "reads"), [(Mode.TRAINING, 2), (Mode.INFERENCE, 1)])
 def test_traffic_of_batch_normalization(mode: Mode, reads: int) -> None:
     """4 images of 3 channels of 5 x 5, 1200 B, are read and written; weights and moments are below 200 B."""

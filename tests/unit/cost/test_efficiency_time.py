@@ -131,7 +131,12 @@ def test_a_bias_is_a_pass_of_its_own() -> None:
     [
         ("aten.cudnn_batch_norm_backward.default", None, OperatorKind.NORMALIZATION),
         ("aten.native_layer_norm.default", None, OperatorKind.ROW_NORMALIZATION),
-        ("softmax_loss", Phase.FORWARD, OperatorKind.ROW_NORMALIZATION),
+        ("aten.native_layer_norm_backward.default", None, OperatorKind.ROW_NORMALIZATION_GRADIENT),
+        ("layer_norm", Phase.BACKWARD, OperatorKind.ROW_NORMALIZATION_GRADIENT),
+        ("softmax_loss", Phase.FORWARD, OperatorKind.SOFTMAX),
+        ("aten._log_softmax.default", None, OperatorKind.ROW_NORMALIZATION),
+        ("aten._softmax_backward_data.default", None, OperatorKind.SOFTMAX),
+        ("aten.embedding_dense_backward.default", None, OperatorKind.SCATTER),
         ("max_pool", Phase.FORWARD, OperatorKind.POOLING),
         ("max_pool", Phase.BACKWARD_DATA, OperatorKind.POOLING_GRADIENT),
         ("aten.max_pool2d_with_indices_backward.default", None, OperatorKind.POOLING_GRADIENT),
@@ -160,6 +165,47 @@ def test_wrong_parameters_are_refused_and_tensor_cores_may_lack(change: dict[str
     wrong = {name: value for name, value in (stated | change).items() if value is not None}
     with pytest.raises(ProfileError, match=f"^toy: {re.escape(message)}"):
         EfficiencyParameters.from_mapping("toy", wrong)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "scores", "computed_scores", "computed_width"),
+    [
+        (128, 64, 128 * 128, 128 * 128, 64),
+        (64, 64, 64 * 64, 128 * 128, 64),
+        # Of 256 tokens a causal mask leaves 256 x 257 / 2 scores, in three blocks of four.
+        (256, 64, 256 * 257 // 2, 3 * 128 * 128, 64),
+        (128, 80, 128 * 128, 128 * 128, 128),
+        # The softmax takes as long as products of 96 elements.
+        (128, 32, 128 * 128, 128 * 128, 96),
+    ],
+)
+def test_attention_computes_whole_blocks_at_its_fraction(
+    tokens: int, width: int, scores: int, computed_scores: int, computed_width: int
+) -> None:
+    """At half of 8192 FLOP/s; backward has five products in place of two, and streams 1024 B at half of 2048 B/s."""
+    narrow = 96.0 if width == 32 else 1.0
+    gpu = replace(GPU, parameters=replace(GPU.parameters, attention_score_width=narrow))
+    sizes = (2, 3, tokens, width)
+    forward_s = 2 * 3 * 4 * computed_scores * computed_width / 4096
+    assert gpu.work_s(HALF, 6 * 4 * scores * width, 1024, sizes) == pytest.approx(1 + forward_s)
+    backward = gpu.work_s(HALF, 6 * 10 * scores * width, 1024, sizes, is_gradient=True)
+    assert backward == pytest.approx(1 + 2.5 * forward_s + 1)
+
+
+def test_what_no_row_tells_is_as_fast_as_what_is_like_it() -> None:
+    stated = VALUES | {"attention_flop_fraction": 0.3, "row_normalization_dram_fraction": 0.2}
+    for name in (
+        "attention_gradient_flop_fraction",
+        "attention_score_width",
+        "row_normalization_gradient_dram_fraction",
+        "softmax_dram_fraction",
+        "scatter_dram_fraction",
+    ):
+        del stated[name]
+    gpu = replace(GPU, parameters=EfficiencyParameters.from_mapping("toy", stated))
+    assert gpu.work_s(HALF, 2**20, 1, (1, 1, 8, 8), is_gradient=True) == gpu.work_s(HALF, 2**20, 1)
+    assert gpu.parameters.row_normalization_gradient_dram_fraction == gpu.parameters.softmax_dram_fraction == 0.2
+    assert gpu.parameters.scatter_dram_fraction == gpu.parameters.pointwise_dram_fraction
 
 
 SLOW = VALUES | {"tensor_flop_fraction": 0.5, "cuda_flop_fraction": 0.5}
