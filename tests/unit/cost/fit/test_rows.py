@@ -85,7 +85,7 @@ def test_rows_are_read_kernel_by_kernel_and_step_by_step(tmp_path: Path) -> None
         + "fit,alone conv,,1,conv 2x8x8x8 8x8x3x3 1 1 1,backward,float16,nchw,10,here\n"
         + "held_out,step,net 2,3,add 1000 0,forward,float16,nhwc,20,there\n"
         + "held_out,step,net 2,1,product 1x8x8x8,forward,float16,nhwc,,\n"
-        + "held_out,step,net 2,1,attention 1000 1000,forward,float16,nhwc,,\n"
+        + "held_out,step,net 2,1,attention 1000 1000 1x2x16x8,forward,float16,nhwc,,\n"
         + "held_out,step,net 4,1,conv 2x8x8x8 8x1x3x3 1 1 8 bias,forward,float16,nhwc,30,there\n"
     )
     alone, two, four = read_efficiency_rows(path)
