@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+
 from reports.measured.__main__ import ROWS, Measured, host_decides, read_rows
 from reports.measured.models import SUBJECTS
 
