@@ -195,7 +195,7 @@ class SavedStorage:
 
     def _flat(self) -> torch.Tensor:
         assert self.live is not None, "it is on the device"
-        return empty_of(torch.uint8, self.device).data.set_(self.live)  # type: ignore[call-overload,no-any-return]
+        return empty_of(torch.uint8, self.device).data.set_(self.live)
 
     def _wait(self, marks: list[Any]) -> None:
         while marks:

@@ -289,7 +289,11 @@ class StepHooks:
 
 
 def _forget(
-    numbers: dict[int, int], identities: dict[int, int], deaths: dict[int, object], identity: int, _: object
+    numbers: dict[int, int],
+    identities: dict[int, int],
+    deaths: dict[int, weakref.ref[torch.UntypedStorage]],
+    identity: int,
+    _: object,
 ) -> None:
     deaths.pop(identity, None)
     identities.pop(numbers.pop(identity, -1), None)
