@@ -196,8 +196,8 @@ class Marked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, hidden: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.mark_dirty(shift)  # type: ignore[attr-defined]
-        ctx.mark_non_differentiable(shift)  # type: ignore[attr-defined]
+        ctx.mark_dirty(shift)
+        ctx.mark_non_differentiable(shift)
         return hidden.clone(), shift
 
     @staticmethod
@@ -206,6 +206,8 @@ class Marked(torch.autograd.Function):
 
 
 class Shifted(nn.Module):
+    shift: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last, self.norm = nn.Linear(16, 64), nn.Linear(64, 64), nn.LayerNorm(64)
