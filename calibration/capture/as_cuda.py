@@ -32,6 +32,11 @@ _THREADS: Final = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
 """Resident threads of one multiprocessor, where not 2048 (CUDA C++ Programming Guide, compute capabilities)."""
 
 
+def multiprocessors_of(compute_capability: tuple[int, int]) -> tuple[int, int]:
+    """Return how many the largest common card of a capability has, and the resident threads of each."""
+    return _MULTIPROCESSORS.get(compute_capability, 108), _THREADS.get(compute_capability, 2048)
+
+
 @contextmanager
 def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None = None) -> Iterator[None]:
     """Dispatch for fake tensors of the CPU as for those of CUDA.
@@ -47,8 +52,8 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
         multiprocessors: of the GPU, which give the size of cuDNN's random states; by default those of the largest
             common card of that capability.
     """
-    count = multiprocessors or _MULTIPROCESSORS.get(compute_capability, 108)
-    gpu = Gpu(compute_capability, count * _THREADS.get(compute_capability, 2048))
+    count, threads = multiprocessors_of(compute_capability)
+    gpu = Gpu(compute_capability, (multiprocessors or count) * threads)
     with (
         torch.library._scoped_library("aten", "IMPL") as library,  # noqa: SLF001 - of torch/library.py, as documented
         autocast_as_cuda(),

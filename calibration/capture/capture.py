@@ -3,7 +3,7 @@
 import gc
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,16 +12,17 @@ from torch.utils._pytree import tree_leaves
 
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
-from calibration.capture.fake_tensors import FakeTensors, initializing
+from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
+from calibration.capture.schemas import OperatorMode
 from calibration.capture.storages import StorageTable
 from calibration.capture.tape import Tape, freed_by_program
-from calibration.capture.wrapped import EAGER, is_compiled, refuse_spread
+from calibration.capture.wrapped import refuse_spread, run_eagerly
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind, StepOperation
@@ -36,11 +37,13 @@ class CaptureDevice:
         real: whether tensors have memory.
         compute_capability: of the CUDA device for which fake tensors dispatch; None for the CPU.
         device_type: of real tensors, `cpu` or `cuda`.
+        compiled: whether torch.compile compiles the model; without memory, on CUDA.
     """
 
     real: bool = False
     compute_capability: tuple[int, int] | None = (8, 9)
     device_type: str = "cpu"
+    compiled: bool = False
 
     @property
     def name(self) -> str:
@@ -95,7 +98,8 @@ def _captured(
     program = programs[0]
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
-    with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+    compiled = replaced(OperatorMode, "is_compiled", device.compiled)
+    with compiled, fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())
@@ -107,7 +111,7 @@ def _captured(
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
-        with _run_eagerly(model) as notes:
+        with _as_asked(model, device) as notes:
             # Recorded for failures, and for lifetimes on a tape.
             warm_up = Recorder(ModuleTracker(model), StorageTable(), gives_away=True, only_failures=not taped)
             blame(warm_up)
@@ -180,16 +184,15 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
             recorder.failure = None
 
 
-@contextmanager
-def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
-    """Run modules of `torch.compile` eagerly; yields a note about it."""
-    if any(map(is_compiled, model.modules())):
-        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-            # A compiled module and the one within it have different paths.
-            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
-            yield (EAGER,)
-    else:
-        yield ()
+def _as_asked(model: nn.Module, device: CaptureDevice) -> AbstractContextManager[tuple[str, ...]]:
+    """Run a model eagerly, or as torch.compile makes it; yields notes about it."""
+    if not device.compiled:
+        return run_eagerly(model)
+    assert device.compute_capability is not None, "compiled for CUDA"
+    # Inductor is seconds of imports.
+    from calibration.capture.compiled import compiling
+
+    return compiling(model, device.compute_capability)
 
 
 @contextmanager
@@ -283,4 +286,5 @@ def _step(
         tensors=storages.tensors,
         operations=operations,
         notes=program.notes + notes,
+        compiled=device.compiled,
     )

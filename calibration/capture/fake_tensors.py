@@ -59,6 +59,11 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
         made: torch.Tensor = self._fake.from_tensor(plain)
         return made
 
+    def overwrite(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor was written by what is not dispatched, so that its values are unknown."""
+        if not isinstance(tensor, FakeTensor):
+            self._overwritten[tensor.untyped_storage()] = True
+
     def _is_computed(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
     ) -> bool:

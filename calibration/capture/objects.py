@@ -87,7 +87,10 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),
-        notes=(*([NOTE.format(lora)] if lora else ()), *([EAGER] if _is_compiled_in_place(model) else ())),
+        notes=(
+            *([NOTE.format(lora)] if lora else ()),
+            *([EAGER] if _is_compiled_in_place(model) and not device.compiled else ()),
+        ),
     )
     step, tape = capture_with_tape(program, device)
     return with_notes(step, assumed), tape

@@ -5,7 +5,7 @@ backward; `forward` of a recomputed operation, and of its backward, is the opera
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
-from calibration.capture.operator_work import effort_of, traffic_of
+from calibration.capture.operator_work import Effort, effort_of, traffic_of
 from calibration.capture.record import Call, Record
 from calibration.capture.schemas import (
     RECORD_STREAM,
@@ -30,6 +30,7 @@ from calibration.capture.schemas import (
 from calibration.capture.storages import StorageTable, element_type_of
 from calibration.capture.tape import TapeRecorder
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.errors import CaptureError
 
@@ -103,6 +104,34 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         else:
             self._record(func, args, kwargs, result)
         return result
+
+    def launch(self, name: str, tensors: Sequence[tuple[torch.Tensor, Access]], flop: int, bytes_moved: int) -> None:
+        """Record a kernel of a compiler, which PyTorch does not dispatch."""
+        if self._only_failures:
+            return
+        operands: dict[tuple[int, int], Access] = {}
+        for tensor, access in tensors:
+            number = self.storages.add_constant(tensor)
+            place = number, self.storages.view(tensor, number)
+            # What is read and written has two arguments.
+            operands[place] = access if operands.get(place, access) is access else Access.UPDATE
+        module, forward, _ = self._place(name)
+        self.records.append(
+            Record(
+                name=name,
+                module=module,
+                phase=self._phase,
+                operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
+                results={},
+                element_type=_widest([tensor for tensor, _ in tensors]),
+                effort=Effort({Arithmetic.ELEMENTWISE: flop} if flop else {}),
+                bytes_moved=bytes_moved,
+                random=False,
+                call=Call.of(_FROM_DATA, tuple(tensor for tensor, _ in tensors), {}, (), self.storages.number_of),
+                forward=forward,
+            )
+        )
+        self.storages.issued = len(self.records)
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
@@ -179,7 +208,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         """Return the module of an operation, its operation of forward, and whether it recomputes that."""
         position, module = len(self.records), self._modules.running
         if self._phase is not Phase.BACKWARD:
-            self._nodes.note(position)
+            if self._phase is Phase.FORWARD:
+                self._nodes.note(position)
             self._forwards.setdefault((module, name), []).append(position)
             return module, None, False
         forward = self._nodes.running_backward_of()
@@ -232,4 +262,10 @@ def _arithmetic_type(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[st
     floating = [each for each in tensors if each.is_floating_point()]
     if floating and name_of(func).startswith("_scaled_dot_product"):
         return element_type_of(floating[0])
+    return _widest(tensors)
+
+
+def _widest(tensors: Sequence[torch.Tensor]) -> str:
+    """Return the widest floating type of tensors, else the type of the first."""
+    floating = [each for each in tensors if each.is_floating_point()]
     return element_type_of(max(floating, key=torch.Tensor.element_size) if floating else tensors[0])

@@ -36,6 +36,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
         pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
+        compiled: whether torch.compile compiles the model.
         compute_capability: of the CUDA device for which fake tensors dispatch.
     """
 
@@ -52,6 +53,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     channels_last: bool = False
     real: bool = False
     pretended: str = ""
+    compiled: bool = False
     compute_capability: tuple[int, int] = (8, 9)
 
     @property
@@ -91,6 +93,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
         if self.real and self.pretended:
             raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
+        if self.compiled and self.runs:
+            raise CaptureError("--compile: found with real tensors, expected neither --real nor --pretend")
         if self.image is not None and (self.tokens is not None or self.inputs is not None):
             other = "--tokens" if self.inputs is None else "--inputs"
             raise CaptureError(f"--image and {other}: found both, expected one of them")

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch._ops import OpOverload
@@ -16,7 +16,13 @@ _CONTAINERS: Final = (tuple, list, dict)
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Dispatch mode that calls `dispatch` for each operator."""
+    """Dispatch mode that calls `dispatch` for each operator.
+
+    Attributes:
+        is_compiled: whether torch.compile compiles what runs within it, which PyTorch otherwise runs eagerly.
+    """
+
+    is_compiled: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -33,6 +39,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Four of five calls under fake tensors.
             return args[0].fake_device
         return self.dispatch(func, args, kwargs or {})
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Whether Dynamo traces within it."""
+        return cls.is_compiled
+
+    ignore_compile_internals = is_infra_mode
 
     @abstractmethod
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -64,6 +64,7 @@ def captured_together(requests: Sequence[Request], room_bytes: int = 0) -> tuple
     device = CaptureDevice(
         real=request.runs,
         compute_capability=request.compute_capability,
+        compiled=request.compiled,
         device_type="cuda" if request.runs and torch.cuda.is_available() else "cpu",
     )
     steps: list[CapturedStep] = []

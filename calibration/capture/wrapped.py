@@ -1,8 +1,11 @@
 """Models that are wrapped for several GPUs or by torch.compile, which cannot be captured or planned as they are."""
 
-from collections.abc import Container
+import warnings
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+import torch
 from torch import distributed, nn
 
 from vdnnsim.errors import CaptureError
@@ -65,3 +68,15 @@ def refuse_compiled(model: nn.Module, known: Container[int] = ()) -> None:
                 f"{type(each).__name__}: was compiled by torch.compile, expected a model that is not: a compiled one "
                 "does not run the operations that a plan is made of"
             )
+
+
+@contextmanager
+def run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
+    """Run modules of `torch.compile` eagerly; yields a note about it."""
+    if any(map(is_compiled, model.modules())):
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            # A compiled module and the one within it have different paths.
+            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
+            yield (EAGER,)
+    else:
+        yield ()

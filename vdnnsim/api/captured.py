@@ -77,6 +77,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     accumulate: int = 1,
     channels_last: bool = False,
     real: bool = False,
+    compile: bool = False,  # noqa: A002  # the word of torch
 ) -> Captured:
     """Record one iteration of a copy of a PyTorch model without a GPU and without memory.
 
@@ -100,6 +101,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
+        compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
 
     Raises:
         CaptureError: the model cannot be captured.
@@ -121,7 +123,16 @@ def capture(  # noqa: PLR0913  # the words of the command
         if batch is None:
             raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
         step, _ = captured(
-            Request(model=model, batch_size=batch, image=image, tokens=tokens, inputs=inputs, real=real, **chosen)
+            Request(
+                model=model,
+                batch_size=batch,
+                image=image,
+                tokens=tokens,
+                inputs=inputs,
+                real=real,
+                compiled=compile,
+                **chosen,
+            )
         )
     else:
         from calibration.availability import require_torch
@@ -132,7 +143,9 @@ def capture(  # noqa: PLR0913  # the words of the command
 
         if image is not None or tokens is not None:
             raise CaptureError("image and tokens are of models in words, expected inputs")
-        device = CaptureDevice(real=real)
+        if compile and real:
+            raise CaptureError("compile: found with real tensors, expected real=False")
+        device = CaptureDevice(real=real, compiled=compile)
         step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
     return Captured(**msgspec.structs.asdict(step))
 

@@ -197,7 +197,7 @@ def simulate(
         policy: one as a scenario names it, `vdnn_all(m)`, or several.
         memory_model: the allocator, as in a scenario; `pytorch` is PyTorch's caching allocator,
             `pytorch(expandable_segments:True)` with this in PYTORCH_ALLOC_CONF.
-        execution: `eager`, `cuda_graphs`, or `compiled`, which fuses pointwise operators.
+        execution: `eager`, `cuda_graphs`, or `compiled`; of a step captured eagerly, that fuses operators by rule.
 
     Raises:
         ScenarioError: the file is not a captured step, or the memory model is unknown.

@@ -17,6 +17,7 @@ from vdnnsim.errors import InputError
 @captures
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
 @click.option("--hardware", type=HARDWARE, help="As on the card of a profile; by default one of capability 8.9.")
+@click.option("--compile", "compiled", is_flag=True, help="As torch.compile makes it, with its kernels and buffers.")
 @click.option("--pretend", "pretended", type=HARDWARE, default="", help="Run it on the pretended card of a profile.")
 @out_option("<model>.step.json", "FILE")
 @prints_table
@@ -27,6 +28,7 @@ def capture(
     *,
     hardware: str | None,
     pretended: str,
+    compiled: bool,
     out: Path | None,
     output: Output,
     **words: object,
@@ -47,7 +49,9 @@ def capture(
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
 
-    request = msgspec.structs.replace(request_of(model, batch_size, words), accumulate=accumulate, pretended=pretended)
+    request = msgspec.structs.replace(
+        request_of(model, batch_size, words), accumulate=accumulate, pretended=pretended, compiled=compiled
+    )
     if hardware is not None and request.runs:
         raise InputError("--hardware: found with real tensors, which are of the device that they are on")
     request.check()

@@ -35,6 +35,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         sample_elements: tokens of a sequence; 1 for an image.
         optimizer: its name, as `adamw`; `none` without an update.
         notes: what was assumed, in sentences.
+        compiled: whether operations and storages are those of torch.compile.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
     """
 
@@ -50,6 +51,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     optimizer: str
     parameters: int
     notes: tuple[str, ...] = ()
+    compiled: bool = False
     lifetimes: bool = True
 
     @property

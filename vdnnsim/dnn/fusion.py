@@ -1,4 +1,4 @@
-"""Fusion of pointwise operators of a captured step into single kernels, as by torch.compile.
+"""Fusion by rule of pointwise operators of a step that was captured eagerly, as by torch.compile.
 
 A chain consists of consecutive operators of one phase, each of which reads what an earlier one of the chain wrote, over
 equally many elements: pointwise operators, and normalizations and softmaxes, whose reductions the compiler fuses.

@@ -91,7 +91,18 @@ def read_captured(
 
 
 def as_executed(step: CapturedStep, execution: Execution) -> CapturedStep:
-    """Return a captured step in a way of execution."""
+    """Return a captured step in a way of execution: one that was captured eagerly has its operators fused by rule.
+
+    Raises:
+        ScenarioError: it was captured compiled, and is to run eagerly.
+    """
+    if step.compiled:
+        if execution is Execution.EAGER:
+            raise ScenarioError(
+                f"{step.model}: execution: found 'eager', expected 'compiled', or 'cuda_graphs': the step was captured "
+                "with --compile"
+            )
+        return step
     return compiled(step) if execution is Execution.COMPILED else step
 
 

@@ -1,0 +1,99 @@
+"""What torch.compile makes of a model: kernels, saved tensors, lifetimes; no GPU and no Triton is needed."""
+
+import pytest
+import torch
+from torch import nn
+
+import vdnnsim
+from calibration.capture.request import Request
+from vdnnsim.api.captured import Captured
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import CaptureError, ScenarioError
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
+
+
+class TwoPieces(nn.Module):
+    """Two layers, between which torch.compile cannot trace, so that it makes two graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.gelu(self.norm(self.first(x)))
+        torch._dynamo.graph_break()  # noqa: SLF001
+        return self.second(x).sum()
+
+
+@pytest.fixture(scope="module")
+def step() -> Captured:
+    return vdnnsim.capture(TwoPieces(), torch.ones(4, 8), loss=lambda y: y, optimizer="sgd", compile=True)
+
+
+def test_kernels_are_those_of_inductor(step: Captured) -> None:
+    """A product; mean and deviation; normalization with GELU; the count of batches; behind the break a product, a sum.
+
+    PyTorch dispatches addmm, native_batch_norm, gelu, addmm and sum. Inductor unrolls sums of four rows, so moments
+    are found point by point, `poi`; the last sum is a persistent reduction, `per`.
+    """
+    forward = [each for each in step.operations if each.phase is Phase.FORWARD and each.bytes_moved]
+    kinds = ["product" if each.work else each.name.split("_")[1] for each in forward]
+    assert kinds == ["product", "poi", "poi", "poi", "product", "per"]
+    assert "batch_norm" in forward[2].name
+    assert "gelu" in forward[2].name
+    assert forward[-1].name.endswith("sum_0")
+
+
+def test_a_kernel_moves_what_it_touches(step: Captured) -> None:
+    """Normalization with GELU reads 4 x 16 floats, four times 16 of channels, and writes 4 x 16 in place of a buffer.
+
+    Inductor counts what is written in place twice.
+    """
+    (found,) = (each for each in step.operations if each.name.endswith("functional_gelu_1"))
+    assert found.bytes_moved == 256 + 4 * 64 + 2 * 256
+
+
+def test_saved_tensors_are_those_of_the_partition(step: Captured) -> None:
+    """The product and GELU's result, 4 x 16 floats, of which backward of each graph computes all else again.
+
+    Eagerly what normalization returns is saved too, and mean and deviation of 16 channels.
+    """
+    eager = vdnnsim.capture(TwoPieces(), torch.ones(4, 8), loss=lambda y: y, optimizer="sgd")
+    assert step.saved_bytes == 2 * 4 * 16 * 4
+    assert eager.saved_bytes == 3 * 4 * 16 * 4 + 2 * 16 * 4
+
+
+def test_buffers_are_freed_where_the_program_drops_them(step: Captured) -> None:
+    """GELU's result lives from its kernel to the product that reads it last, the gradient of the second weight."""
+    made = next(at for at, each in enumerate(step.operations) if "gelu" in each.name)
+    written = {step.tensors[each.memory].storage for each in step.operations[made].operands if each.access.writes}
+    products = [at for at, each in enumerate(step.operations) if each.work and each.phase is Phase.BACKWARD]
+    (result,) = (each for each in written if step.storages[each].nbytes == 4 * 16 * 4)
+    assert step.storages[result].freed_after in products
+
+
+def test_a_kernel_that_writes_what_it_reads_updates_it(step: Captured) -> None:
+    """Running statistics have an argument to be read and one to be written."""
+    accesses = {
+        step.storages[step.tensors[operand.memory].storage].name: operand.access
+        for each in step.operations
+        for operand in each.operands
+    }
+    assert accesses["norm.running_mean"].reads
+    assert accesses["norm.running_mean"].writes
+
+
+def test_it_is_replayed_compiled_alone(step: Captured) -> None:
+    assert vdnnsim.simulate(step, "rtx_4090", execution="compiled").result.fits_surely
+    with pytest.raises(ScenarioError, match="expected 'compiled'"):
+        vdnnsim.simulate(step, "rtx_4090")
+
+
+def test_what_cannot_be_compiled_is_refused() -> None:
+    with pytest.raises(CaptureError, match="was compiled by"):
+        vdnnsim.capture(torch.compile(nn.Linear(3, 5)), torch.ones(4, 3), compile=True)
+    with pytest.raises(CaptureError, match="real tensors"):
+        vdnnsim.capture(nn.Linear(3, 5), torch.ones(4, 3), compile=True, real=True)
+    with pytest.raises(CaptureError, match="real tensors"):
+        Request(model="resnet50", batch_size=1, compiled=True, real=True).check()
