@@ -97,7 +97,7 @@ def compiling(model: nn.Module, compute_capability: tuple[int, int]) -> Iterator
     """
     refuse_compiled(model)
 
-    def lower(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401
+    def lower(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:  # noqa: ANN401
         programs: list[Callable[..., Any]] = []
 
         def load(lowering: GraphLowering) -> SimpleNamespace:
@@ -210,7 +210,7 @@ def _move(graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.devi
         if isinstance(value, FakeTensor):
             value.fake_device = device
 
-    def moved(value: object) -> object:
+    def moved(value: Any) -> Any:  # noqa: ANN401 - an argument of a node
         return device if isinstance(value, torch.device) else value
 
     tree_map(move, list(inputs))
@@ -228,11 +228,11 @@ def _propagate(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: An
     return mode
 
 
-def _described(kernel: TritonKernel, name: str | None = None) -> str:  # noqa: ARG001 - as Inductor calls it
-    """Return a `Kernel` as JSON, behind the mark from which Inductor names its kind."""
+def _described(kernel: Any, name: str | None = None) -> str:  # noqa: ANN401, ARG001 - in place of its `codegen_kernel`
+    """Return a `Kernel` for one of Triton, as JSON, behind the mark from which Inductor names its kind."""
     kernel.codegen_body()
     kernel.triton_meta, kernel.inductor_meta = {}, {}
-    names = [getattr(each, "name", each) for each in kernel.args.python_argdefs()[0]]
+    names = [str(getattr(each, "name", each)) for each in kernel.args.python_argdefs()[0]]
     points = V.graph.sizevars.optimization_hint(kernel.features.numel * kernel.features.reduction_numel)
     arithmetic = sum(count for kind, count in kernel.features.op_counts().items() if kind not in _NO_ARITHMETIC)
     code = zlib.crc32(kernel.body.getvalue().encode())
@@ -243,7 +243,7 @@ def _described(kernel: TritonKernel, name: str | None = None) -> str:  # noqa: A
 def _program(lowering: GraphLowering) -> Callable[..., Any]:
     """Return the program of a lowered graph, which takes a list of fake tensors of the CPU and empties it."""
     wrapper, _ = lowering.codegen()
-    text = getattr(wrapper, "value", wrapper)
+    text = str(getattr(wrapper, "value", wrapper))
     text = _OF_DEVICE.sub("nullcontext()", _OF_TRITON.sub("", text))
     names: dict[str, Any] = {"nullcontext": nullcontext, "get_raw_stream": int}
     with mock.patch("torch._inductor.async_compile.AsyncCompile", _Kernels):

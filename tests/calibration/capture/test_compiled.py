@@ -23,7 +23,8 @@ class TwoPieces(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = nn.functional.gelu(self.norm(self.first(x)))
         torch._dynamo.graph_break()  # noqa: SLF001
-        return self.second(x).sum()
+        total: torch.Tensor = self.second(x).sum()
+        return total
 
 
 @pytest.fixture(scope="module")
