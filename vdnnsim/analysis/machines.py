@@ -53,10 +53,11 @@ def cost_of(per_hour: float, gpus: int, iteration_s: float, samples: int, sample
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A machine on which no policy fits, and why."""
+    """A machine on which no policy fits of those that were tried, and why; undecided where others were not in time."""
 
     name: str
     reason: str
+    undecided: bool = False
 
 
 class Order(Enum):

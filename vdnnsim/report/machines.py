@@ -22,7 +22,7 @@ from vdnnsim.report.scale import per_second, rate_cells
 from vdnnsim.units import format_bytes, format_seconds
 
 MACHINES: Final[Mapping[str, str]] = {
-    "rank": "place in the order; empty where it does not fit",
+    "rank": "place in the order; empty where it does not fit or is not decided",
     "told_apart": "whether it and the row above differ by more than the errors expected of both: yes, no or not known",
     "machine": "the profile, several where all of it is the same for them",
     "gpu": "its GPU",
@@ -38,7 +38,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "basis": "what kernel times rest on: measured, fitted, carried over from another card, datasheet",
     "expected_error_ratio": "mean absolute error of steps that nothing was fitted to; empty where nobody knows",
     "checked_rows": "measured steps of this very card that it was found on; 0 where it is that of other cards",
-    "reason": "why it does not fit, or what is to be known of its kernel times",
+    "reason": "why it does not fit, what was not tried in time, or what is to be known of its kernel times",
 }
 """Columns of `machines.csv` and their meanings."""
 
@@ -103,14 +103,16 @@ def marks(ranking: Ranking) -> list[str]:
 def title(ranking: Ranking, what: str) -> str:
     """Return the title for a workload such as `vgg16 (64)`."""
     total = sum(len(each.names) for each in ranking.offers) + len(ranking.unfit)
+    undecided = sum(each.undecided for each in ranking.unfit)
+    open_ones = f", {undecided} not decided in time" if undecided else ""
     if not ranking.offers:
-        return f"None of {total} machines holds {what}"
+        return f"None of {total} machines holds {what}{open_ones}"
     held, first = total - len(ranking.unfit), ranking.offers[0]
     best = format_seconds(first.iteration_s) if first.cost is None else f"{first.cost:.3g} {ranking.unit}"
     rests = " by its datasheet's peaks" if first.trust.basis is Basis.DATASHEET else ""
     together = len(ranking.rivals)
     and_more = f"; {together} more may be as good" if together else ""
-    return f"{held} of {total} machines hold {what}: {first.name} is first{rests}, {best}{and_more}"
+    return f"{held} of {total} machines hold {what}{open_ones}: {first.name} is first{rests}, {best}{and_more}"
 
 
 def findings(ranking: Ranking) -> list[str]:
@@ -125,9 +127,11 @@ def findings(ranking: Ranking) -> list[str]:
         unequal = "; rows of different origin are ranked together, so compare their expected errors"
         lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
     notes = shared((note, offer.name) for offer in ranking.offers for note in offer.notes)
-    reasons = shared((each.reason, each.name) for each in ranking.unfit)
     lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
-    return lines + [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    for outcome, undecided in (("does not fit", False), ("not decided, try a longer --time-limit", True)):
+        reasons = shared((each.reason, each.name) for each in ranking.unfit if each.undecided is undecided)
+        lines += [f"{outcome}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return lines
 
 
 _, _PAGE, _TABLE, _PICTURE = MACHINE_FILES = ("machines.json", "machines.md", "machines.csv", "machines.png")

@@ -215,7 +215,8 @@ def _try(
     if found:
         return min(found, key=lambda each: (each.iteration_s, each.held_bytes))
     missed = f"not tried in time: {listed([each.label for each in untried])}" if untried else ""
-    return Unfit(server.name, "; ".join(filter(None, (_why(server, reasons) if reasons else "", missed))))
+    reason = "; ".join(filter(None, (_why(server, reasons) if reasons else "", missed)))
+    return Unfit(server.name, reason, undecided=bool(untried))
 
 
 def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
@@ -224,7 +225,8 @@ def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
     if not taken:
         return reasons[0][1]
     least, policy = min(taken)
-    return f"{policy} would hold {format_bytes(least)} of {format_bytes(server.gpu.memory_bytes)}, the least of all"
+    held = f"{format_bytes(least)} of {format_bytes(server.gpu.memory_bytes)}"
+    return f"{policy} would hold {held}, the least of those tried"
 
 
 def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:

@@ -111,6 +111,9 @@ def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
     ranking = rank_machines(scenario, profiles, deadline=PAST)
     tried = " and ".join(each.label for each in scenario.policies)
     assert [each.reason for each in ranking.unfit] == [f"not tried in time: {tried}"] * 2
+    assert title(ranking, "tiny") == "None of 2 machines holds tiny, 2 not decided in time"
+    (said,) = findings(ranking)
+    assert said.startswith("not decided, try a longer --time-limit: t4, p100_x2: ")
     assert len(rank_machines(scenario, profiles, deadline=Deadline.after(1.0, lambda: 0.0)).offers) == 2
 
 
@@ -135,6 +138,8 @@ def test_what_does_not_fit_a_large_card_is_not_planned_for_a_small_one(
     assert planned == ["a100_80gb"]
     assert [each.name for each in ranking.unfit] == ["titan_xp", "rtx_4090", "a100_80gb"]
     assert all("base(p) would hold " in each.reason for each in ranking.unfit)
+    assert not any(each.undecided for each in ranking.unfit)
+    assert all(line.startswith("does not fit: ") for line in findings(ranking))
 
 
 def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path) -> None:
