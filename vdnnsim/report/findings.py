@@ -81,7 +81,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     if shown.refusal is not None:
         needed = f"{format_bytes(held)}{asked}"
         pool, reason = {
-            Shortage.GPU: (format_bytes(capacity), f"it would take {needed}"),
+            Shortage.GPU: (format_bytes(capacity), f"it would take at least {needed}"),
             Shortage.GAPS: (format_bytes(capacity), f"it takes {needed} and gaps between buffers"),
             Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
         }[shown.shortage or Shortage.GPU]
@@ -185,7 +185,7 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
 def _none_fits(result: ScenarioResult) -> str:
     least = result.subject
     held, alone = format_bytes(least.held_bytes(result.server.gpu)), len(result.slowest) == 1
-    needed = f"it would take {held}" if alone else f"{least.policy} would take the least, {held}"
+    needed = f"it would take at least {held}" if alone else f"{least.policy} would take the least, at least {held}"
     reason = ""
     if least.shortage is Shortage.GAPS:
         reason = (

@@ -85,14 +85,14 @@ def test_scarce_memory_is_named(
     assert faster(keep, 6.0, 1000).shortage is Shortage.GAPS, "all of the memory is not too much"
     assert faster(keep, 6.0, 1001).shortage is Shortage.GPU
     alone, short = replace(result, results=(keep,)), replace(result, results=(host,))
-    assert verdict(alone) == "keep(p) does not fit toy (1) into 1000 B; it would take 1020 B."
-    assert headline(alone, keep) == "keep(p) does not fit toy (1) into 1000 B: it would take 1020 B"
+    assert verdict(alone) == "keep(p) does not fit toy (1) into 1000 B; it would take at least 1020 B."
+    assert headline(alone, keep) == "keep(p) does not fit toy (1) into 1000 B: it would take at least 1020 B"
     none = replace(result, results=(keep, gaps))
-    assert "move(m) would take the least, 60 B, which would fit but for the gaps" in verdict(none)
+    assert "move(m) would take the least, at least 60 B, which would fit but for the gaps" in verdict(none)
     assert comparison(none) == "None of 2 policies fits toy (1) into 1000 B, 1 because of gaps between buffers"
     assert comparison(replace(result, results=(gaps, gaps))).endswith(", all because of gaps between buffers")
     assert headline(none, gaps).endswith("it takes 60 B and gaps between buffers")
-    assert "it would take 60 B, and to offload more than the 5 B of pinned host memory" in verdict(short)
+    assert "it would take at least 60 B, and to offload more than the 5 B of pinned host memory" in verdict(short)
     assert comparison(short).endswith("into 1000 B, for want of host memory")
     assert headline(short, host).endswith("into 5 B of host memory: it offloads more")
 
