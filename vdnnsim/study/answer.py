@@ -194,6 +194,7 @@ class _Trials:
             is_applied=is_applied,
             expandable=scenario.memory_model is _GROWING,
             reason=found if isinstance(found, str) else "",
+            untried=found == self._late,
         )
         if isinstance(found, str):
             return way

@@ -13,7 +13,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import make_plan
-from vdnnsim.policies.iterations.segments import blocks_of
+from vdnnsim.policies.iterations.segments import blocks_of, is_sequence
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 ONLY_BUILT = ("caffe", "geeps", "layrub_hybrid", "layrub_inter", "layrub_intra", "superneurons")
@@ -54,6 +54,25 @@ def test_save_on_cpu_copies_what_operations_save() -> None:
     """
     offloads = [each.buffer for each in plan(chain(), "save_on_cpu").operations if isinstance(each, Offload)]
     assert offloads == [3, 5, 7, 6, 6, 9, 8, 11]
+
+
+def test_one_list_of_alike_blocks_is_a_sequence() -> None:
+    """Not two lists, as of encoder and decoder, nor a model without blocks, if it is no Sequential itself."""
+    step, container = as_list(residual()), "torch.nn.modules.container"
+    second = Module("up", f"{container}.ModuleList"), Module("up.0", "unet.Up"), Module("up.0.conv", "torch.nn.Conv2d")
+    plain = [
+        msgspec.structs.replace(each, kind=f"{container}.Sequential" * (not each.path)) for each in chain().modules
+    ]
+    found = [
+        is_sequence(CapturedWorkload.of(each))
+        for each in (
+            step,
+            msgspec.structs.replace(step, modules=(*step.modules, *second)),
+            residual(),
+            msgspec.structs.replace(chain(), modules=tuple(plain)),
+        )
+    ]
+    assert found == [True, False, False, True]
 
 
 def test_blocks_are_the_members_of_a_list_of_modules() -> None:

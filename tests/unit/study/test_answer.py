@@ -178,10 +178,15 @@ def test_a_policy_without_a_plan_is_a_row() -> None:
 
 
 def test_what_is_not_tried_in_time_is_a_row() -> None:
-    _, made = answered(asked(CapturedModel(chain(20_000), chain(10_000)), MIB), seconds=1e-9)
+    result, made = answered(asked(CapturedModel(chain(20_000), chain(10_000)), MIB), seconds=1e-9)
     tried = [way.iteration_s > 0 for way in made.ways if "not tried" not in way.reason]
     assert tried == [True]
     assert len(made.ways) > 8
+    assert sum(way.untried for way in made.ways) == len(made.ways) - 1
+    text = page(answer_blocks(result))
+    (row,) = (line for line in text.splitlines() if "| optimal " in line)
+    assert "| ? " in row
+    assert "--policy 'optimal' --time-limit '60 s'`" in text
 
 
 def test_no_batch_helps_against_weights_and_states() -> None:

@@ -97,6 +97,13 @@ def blocks_of(workload: CapturedWorkload) -> list[range]:
     return [range(each[0], each[-1] + 1) for each in members]
 
 
+def is_sequence(workload: CapturedWorkload) -> bool:
+    """Return whether a model is one sequence of blocks of a class, as `checkpoint_sequential` takes it."""
+    kinds = {each.path: each.kind for each in workload.captured.modules}
+    alike = {(path.rpartition(".")[0], kinds[path]) for path in _block_paths(workload)}
+    return len(alike) == 1 or (not alike and kinds.get("") == _LISTS[0])
+
+
 def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
     modules = workload.captured.modules
     kinds = {each.path: each.kind for each in modules}

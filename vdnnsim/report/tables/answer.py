@@ -1,14 +1,15 @@
 """The answer of a captured model that does not fit: everything that was tried, ranked, and how to do the best of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isqrt
 from typing import Final
 
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.policies.iterations.segments import modules
+from vdnnsim.policies.iterations.segments import is_sequence, modules
 from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
 from vdnnsim.report.scale import percent, rate_cells
@@ -36,7 +37,8 @@ def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
     table = plain_table(header, rows, "run.json has all", left_out)
-    return Heading("What would make it fit?"), table, *shown, Bullets((*_sentences(result), *result.answer.notes))
+    heading = Heading("What would make it fit?" if result.leader is None else "What would surely fit?")
+    return heading, table, *shown, Bullets((*_sentences(result), *result.answer.notes))
 
 
 def sentences(result: ScenarioResult) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ def _title(result: ScenarioResult, way: Way) -> str:
 
 
 def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str, ...]:
-    fits = "yes" if way.fits else "just" if way.is_tight else "no"
+    fits = "yes" if way.fits else "just" if way.is_tight else "?" if way.untried else "no"
     if not way.iteration_s:
         return str(rank), _title(result, way), fits, "", "", "", "", _why_not(way)
     left = format_bytes(way.left_bytes) if way.left_bytes >= 0 else ""
@@ -87,22 +89,25 @@ def _why_not(way: Way) -> str:
         return "free memory is in pieces that are too small"
     if way.is_tight:
         return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
-    return f"{format_bytes(-way.left_bytes)} too much"
+    return f"{'' if way.is_applied else 'at least '}{format_bytes(-way.left_bytes)} too much"
 
 
 def _how(result: ScenarioResult, way: Way) -> str:
     """Return the command or the lines of Python that do it."""
     lines: list[str] = []
-    if way.policy.startswith("checkpoint") and not way.is_applied:
-        segments = isqrt(len(modules(pytorch_loop(result.workload, set_to_none=True))))
-        lines.append(f"x = checkpoint_sequential(blocks, {segments}, x, use_reentrant=False)  # within forward")
+    recomputes = way.policy.startswith("checkpoint") and not way.is_applied
+    if recomputes:
+        lines += _checkpointed(result)
     if way.change is Change.MICRO_BATCHES:
         lines += (
             f"for part in batch.chunk({way.rounds}):",
             f"    (loss_of(model(part)) / {way.rounds}).backward()",
             "optimizer.step(); optimizer.zero_grad()",
         )
-    if way.is_applied:
+    applies_too = recomputes and way.change is Change.MICRO_BATCHES
+    if applies_too:
+        lines.append("# or, with this loop and the model as it is:")
+    if way.is_applied or applies_too:
         policy = "" if way.policy == _POLICY else f" --policy '{way.policy}'"
         memory = _size(limit_bytes(result.server.gpu))
         lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
@@ -115,21 +120,55 @@ def _how(result: ScenarioResult, way: Way) -> str:
     return "\n".join(lines or ["python train.py"])
 
 
+def _checkpointed(result: ScenarioResult) -> tuple[str, str]:
+    """Return the lines that recompute as the policy does, of what the user's forward calls `blocks` or `section`."""
+    workload = result.workload
+    segments = isqrt(len(modules(pytorch_loop(workload, set_to_none=True))))
+    if isinstance(workload, CapturedWorkload) and is_sequence(workload):
+        what, call = "checkpoint_sequential", f"checkpoint_sequential(blocks, {segments}, x, use_reentrant=False)"
+        where = "within forward, of your own blocks"
+    else:
+        what, call = "checkpoint", "checkpoint(section, x, use_reentrant=False)"
+        where = f"within forward, for all but the last of {segments} sections of yours"
+    return f"from torch.utils.checkpoint import {what}", f"x = {call}  # {where}"
+
+
 def _size(nbytes: int) -> str:
     return f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
+
+
+def _asking(untried: Sequence[Way]) -> str:
+    """Return options of `run` with which ways are tried."""
+    policies = [way.policy for way in untried if way.change is Change.POLICY]
+    searches = any(each.startswith(_POLICY) for each in policies)
+    options = [" ".join([f"--policy '{each}'" for each in policies] + ["--time-limit '60 s'"] * searches)]
+    for way in untried:
+        if way.change is Change.CARD:
+            options.append(f"--hardware {way.hardware}")
+        elif way.change is not Change.POLICY:
+            options.append(f"--batch {way.batch_size} --accumulate {way.rounds} --policy '{way.policy}'")
+    return " or ".join(f"`{each}`" for each in options if each)
 
 
 def _sentences(result: ScenarioResult) -> Iterator[str]:
     ways = result.answer.ranked
     share = percent(PEAKS_TOO_LOW)
-    yield f"What fits leaves {share}: of twenty measured peaks one is further above the simulated one."
+    yield (
+        f"A plan counts as fitting when {share} are left: one in twenty measured peaks was higher than simulated by "
+        "more than that."
+    )
+    if untried := [way for way in ways if way.untried]:
+        yield f"`?`: not tried in time; to try it, repeat `vdnnsim run` with {_asking(untried)}."
     if in_pieces := [way.policy for way in ways if way.in_pieces]:
         yield (
             f"PyTorch's allocator: the bytes of {', '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
             "under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
         )
     if any(way.change is Change.MICRO_BATCHES for way in ways):
-        yield "Micro-batches: gradients add up to those of the whole batch, but batch normalization sees a micro-batch."
+        yield (
+            "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch, "
+            "but batch normalization sees a micro-batch."
+        )
     yield (
         "`vdnnsim apply` runs a policy of this table on a script that is not changed, `vdnnsim.plan` in a loop: "
         "`plan = vdnnsim.plan(model, inputs, policy=...)`, and `with plan.apply(model):` around forward and backward."
