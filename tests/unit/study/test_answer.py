@@ -186,7 +186,7 @@ def test_what_is_not_tried_in_time_is_a_row() -> None:
     text = page(answer_blocks(result))
     (row,) = (line for line in text.splitlines() if "| optimal " in line)
     assert "| ? " in row
-    assert "--policy 'optimal' --time-limit '60 s'`" in text
+    assert "--policy 'optimal' --allocator preallocated:True --time-limit '60 s'`" in text
 
 
 def test_no_batch_helps_against_weights_and_states() -> None:

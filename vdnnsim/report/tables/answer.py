@@ -139,9 +139,13 @@ def _size(nbytes: int) -> str:
 
 def _asking(untried: Sequence[Way]) -> str:
     """Return options of `run` with which ways are tried."""
-    policies = [way.policy for way in untried if way.change is Change.POLICY]
-    searches = any(each.startswith(_POLICY) for each in policies)
-    options = [" ".join([f"--policy '{each}'" for each in policies] + ["--time-limit '60 s'"] * searches)]
+    policies = [way.policy for way in untried if way.is_applied]
+    words = [f"--policy '{each}'" for each in policies]
+    if policies:
+        words.append("--allocator preallocated:True")
+    if any(each.startswith(_POLICY) for each in policies):
+        words.append("--time-limit '60 s'")
+    options = [" ".join(words)]
     for way in untried:
         if way.change is Change.CARD:
             options.append(f"--hardware {way.hardware}")
