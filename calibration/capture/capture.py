@@ -1,6 +1,7 @@
 """Captures one iteration of a program as a step."""
 
 import gc
+import logging
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -99,7 +100,9 @@ def _captured(
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
-    with compiled, fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+    # It logs failures, which are raised as well, or caught by the model.
+    quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
+    with compiled, quiet, fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())

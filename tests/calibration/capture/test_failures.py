@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,22 @@ def test_failures_name_file_line_and_reason(then: Callable[[Tensor], Any], why: 
     with pytest.raises(CaptureError, match=rf"model: .*test_failures\.py:\d+.*{why}") as caught:
         captured(then)
     assert "\n" not in str(caught.value)
+
+
+def test_pytorch_logs_no_failure_beside() -> None:
+    """It logs failures of shapes, as of a matrix and a cube in `torch.cat`, with a stack of many lines."""
+    said: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = said.append  # type: ignore[assignment,method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(CaptureError, match="RuntimeError"):
+            captured(lambda y: torch.cat([y, torch.ones(2, 3, 4)]))
+        assert said == []
+        assert not logger.disabled
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_the_module_that_fails_is_named() -> None:
