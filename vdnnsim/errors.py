@@ -14,6 +14,7 @@
     ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plans`
     ├── InternalError         an invariant that does not hold: a bug
     └── SimulationDeadlock    a plan that cannot end
+    PlanWarning               of a plan that is applied: a step that left it, or memory beyond it
 
 Every message is one line. That a network does not fit is a result, never an exception.
 """
@@ -81,3 +82,7 @@ class InternalError(VdnnsimError):
 
 class SimulationDeadlock(VdnnsimError):
     """A plan whose streams wait for each other; the message says what each of them waits for."""
+
+
+class PlanWarning(UserWarning):
+    """A step that left its plan, or memory beyond it."""

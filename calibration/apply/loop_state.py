@@ -1,6 +1,5 @@
 """State shared by the steps of a live loop, and the log of one step."""
 
-import warnings
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -9,7 +8,7 @@ import torch
 from calibration.apply.copy_stream import CopyStream, copy_stream_for
 from calibration.apply.live_schedule import LiveSchedule, Offload
 from calibration.apply.pinned_slots import PinnedSlots
-from calibration.apply.reservation import Reservation
+from calibration.apply.reservation import Reservation, warn
 
 
 @dataclass
@@ -46,8 +45,7 @@ class LoopState:
         """Warn once that a step left the plan."""
         if not self._has_warned:
             self._has_warned = True
-            warnings.warn(
+            warn(
                 f"the plan of {self.schedule.captured.model} was left: {why}; the rest of the step runs as without a "
-                "plan",
-                stacklevel=2,
+                "plan"
             )

@@ -4,10 +4,14 @@ The allocator splits and merges blocks within a segment, so steps that need no m
 (`preallocated` of `vdnnsim.memory.settings`).
 """
 
+import contextlib
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import torch
@@ -21,6 +25,7 @@ from calibration.capture.nodes import is_in_backward
 from calibration.pretend.inside.peak import RESERVATION
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.errors import PlanWarning
 from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
@@ -31,6 +36,11 @@ from vdnnsim.units import format_bytes
 _ENTRIES: Final = 1_000_000
 _NAMED_BYTES: Final = 1 << 20
 """Less may be a batch that was live when the plan was made."""
+_OURS: Final = Path(__file__).parents[2]
+_NOT_OF_USERS: Final = (
+    *(_OURS / "calibration", _OURS / "vdnnsim"),
+    *(Path(contextlib.__file__), Path(torch.__file__).parent),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +108,7 @@ class Reservation:
             try:
                 torch.empty(free_bytes, dtype=torch.uint8, device=self._device)
             except torch.OutOfMemoryError:
-                warnings.warn(
-                    f"{format_bytes(free_bytes)} of the GPU are not free, as planned; memory may run out",
-                    stacklevel=2,
-                )
+                warn(f"{format_bytes(free_bytes)} of the GPU are not free, as planned; memory may run out")
             torch.cuda.reset_peak_memory_stats(self._device)
         self._reserved_bytes = torch.cuda.memory_reserved(self._device)
 
@@ -131,9 +138,16 @@ class Reservation:
         planned_bytes = self._planned.beside_bytes + self._planned.batch_bytes
         held_bytes = max(0, beside_bytes([*kept_for(model)]) - planned_bytes)
         self.is_full_of_gaps = not self._was_left and held_bytes < beyond_bytes
-        warnings.warn(
-            excess_message(self._limit_bytes, beyond_bytes, held_bytes, was_left=self._was_left), stacklevel=2
-        )
+        warn(excess_message(self._limit_bytes, beyond_bytes, held_bytes, was_left=self._was_left))
+
+
+def warn(text: str) -> None:
+    """Warn of a plan at the line of the user's code that led here."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `warnings` goes by
+    level = 2
+    while frame is not None and any(Path(frame.f_code.co_filename).is_relative_to(each) for each in _NOT_OF_USERS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, PlanWarning, stacklevel=2 if frame is None else level)
 
 
 def excess_message(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_left: bool) -> str:

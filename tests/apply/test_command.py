@@ -4,6 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from calibration.apply.script import Script
 from tests.apply.scripts import classifier
 from vdnnsim.api.script import _say_at_end, follow_script
 from vdnnsim.cli import cli
-from vdnnsim.errors import VdnnsimError
+from vdnnsim.errors import PlanWarning, VdnnsimError
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,6 +131,23 @@ def test_a_script_without_a_plan_says_why_at_its_end(
     script.leave()
     end()
     assert "no plan was applied: no backward" in capsys.readouterr().err
+
+
+def test_warnings_of_a_plan_are_a_line_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are shown as before; both are shown, though pytest raises warnings as errors."""
+    others: list[str] = []
+    monkeypatch.setattr("atexit.register", lambda *_: None)
+    monkeypatch.setattr(Script, "watch", lambda _: None)
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: others.append(str(message)))
+    follow_script(hardware="rtx_4090", memory=None, policy="optimal")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("a step left it", PlanWarning, stacklevel=1)
+        warnings.warn("of the script", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "vdnnsim: a step left it\n"
+    assert others == ["of the script"]
 
 
 def test_excess_memory_is_reported_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from calibration.apply.reservation import PlannedMemory, Reservation, excess_mes
 from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.unplanned_offload import GpuBudget, HostTensor, most_kept
 from tests.apply.training import alike, gradients, requested
+from vdnnsim.errors import PlanWarning
 from vdnnsim.units import GIB
 
 CUDA = torch.device("cuda", 0)
@@ -120,8 +121,9 @@ def test_a_limit_is_watched_from_step_to_step(monkeypatch: pytest.MonkeyPatch) -
     reservation.take(layer)
     assert (reservation.beyond_bytes, reservation.is_full_of_gaps) == (2, False)
     counted.reserved = counted.most = 14
-    with pytest.warns(UserWarning, match="4 B more than the 10 B"):
+    with pytest.warns(PlanWarning, match="4 B more than the 10 B") as said:
         reservation.take(layer)
+    assert said[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         reservation.take(layer)

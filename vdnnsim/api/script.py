@@ -3,13 +3,15 @@
 import atexit
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.planning import Planned, request_plan
-from vdnnsim.errors import PolicyError
+from vdnnsim.errors import PlanWarning, PolicyError
 from vdnnsim.units import format_bytes
 
 if TYPE_CHECKING:
@@ -82,7 +84,22 @@ def follow_script(
 
     script = Script(partial(planned_beside, hardware=hardware, memory=memory, policy=policy, real=real), _say)
     script.watch()
+    warnings.showwarning = partial(_shown, warnings.showwarning)
     atexit.register(_say_at_end, script, memory, excess_folder)
+
+
+def _shown(
+    show: Callable[..., None],
+    message: Warning | str,
+    category: type[Warning],
+    *where: Any,  # noqa: ANN401  # as of warnings.showwarning
+    **more: Any,  # noqa: ANN401
+) -> None:
+    """Show a warning of a plan in one line, and others by `show`."""
+    if issubclass(category, PlanWarning):
+        _say(str(message))
+    else:
+        show(message, category, *where, **more)
 
 
 def planned_beside(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REPORTED: Final = 3
 """The first steps allocate states and workspaces, and choose algorithms."""
 _DRIFT: Final = 0.05
-_LARGEST: Final = 3
+_NAMED: Final = 3
 _MANIFEST: Final = "step.json"
 _FORMAT_VERSION: Final = 1
 _HOOKED: Final = 1.3
@@ -161,7 +161,7 @@ class StepReporter:
             ("peak", "most over in memory", larger(step, trace, self._beside_bytes), format_bytes),
         ]
         for what, words, found, text in parts:
-            off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_LARGEST])
+            off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_NAMED])
             if off and what in drifted:
                 yield f"step {step.number}, {words}: {off}"
         if self._offer:
@@ -195,7 +195,8 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes:
 
     metrics, plan = predicted.metrics, predicted.trace.plan
     storages = plan.workload.step.storages
-    again = dict.fromkeys(storages[each].name for each in sorted(schedule.recomputed))
+    again = [*dict.fromkeys(storages[each].name for each in sorted(schedule.recomputed))]
+    more = len(again) - _NAMED
     peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
     others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
     moved, pinned = format_bytes(schedule.offloaded_bytes), format_bytes(schedule.pinned_bytes)
@@ -203,7 +204,7 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes:
     lines = [
         f"{plan.policy}: {peak} at most, {step} a step, {speed}",
         f"to the host {moved} of {len(schedule.offloaded)} storages; pinned memory {pinned}{others}",
-        f"recomputes: {', '.join(again) if again else 'nothing'}",
+        f"recomputes: {', '.join(again[:_NAMED]) or 'nothing'}{f' and {more} more' if more > 0 else ''}",
     ]
     if schedule.states:
         states = format_bytes(sum(map(len, schedule.states.values())))
