@@ -1,11 +1,13 @@
 """The request of a capture, plain data for a child process; without PyTorch, which a cached capture does not need."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from vdnnsim.dnn.captured_step import model_name
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import file_name, not_one_of, quote
@@ -18,6 +20,7 @@ _EXAMPLE: Final = (
 )
 _NAME: Final = re.compile(r"[\w.+-]+(/[\w.+-]+)?", re.ASCII)
 _LARGEST: Final = 10**9
+_MOST_MAKERS: Final = 10
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +73,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return path / "config.json" if (path / "config.json").is_file() else None
 
     @property
+    def name(self) -> str:
+        """The model in a captured step; a `config.json` without a folder has its type, as `config.json:llama`."""
+        if self.config is None or self.config.name != "config.json" or self.config.parent.name not in {"", ".."}:
+            return self.model
+        return f"{self.config}:{_type_in(self.config) or self.config.resolve().parent.name or 'model'}"
+
+    @property
     def short_name(self) -> str:
-        """Name of the model for files: of a user's file its stem, of a `config.json` that of its folder."""
-        if self.config is not None:
-            return self.config.resolve().parent.name or "model"
-        source, _, name = self.model.rpartition(":")
-        return Path(source).stem if source.endswith(".py") else name.rpartition("/")[2]
+        """Name of the model for files."""
+        return model_name(self.name)
 
     def check(self) -> None:
         """Check what needs no import.
@@ -112,7 +119,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """Return where a named model is from: a file, a library, or nothing for a name alone."""
         source, colon, name = self.model.rpartition(":")
         if self.model.endswith(".py"):
-            raise CaptureError(f"{quote(self.model)} does not say what makes the model, expected {self.model}:NAME")
+            makers = ", ".join(_makers_in(Path(self.model))[:_MOST_MAKERS])
+            raise CaptureError(
+                f"{quote(self.model)} does not say what makes the model, expected {self.model}:NAME"
+                f"{f', where NAME is one of {makers}' if makers else ''}"
+            )
         if Path(self.model).is_dir() and not _NAME.fullmatch(self.model):
             raise CaptureError(f"{file_name(Path(self.model))}: has no config.json, expected a folder with one")
         if not (name and (source or not colon) and (source or _NAME.fullmatch(name))):
@@ -122,6 +133,36 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
             )
         return source
+
+
+def _type_in(config: Path) -> str:
+    """Return the type of model that a `config.json` states, as `llama`; empty if it states none."""
+    try:
+        stated = msgspec.json.decode(config.read_bytes(), type=_Config).model_type
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return stated if _NAME.fullmatch(stated) else ""
+
+
+class _Config(msgspec.Struct):
+    model_type: str = ""
+
+
+def _makers_in(path: Path) -> list[str]:
+    """Return the functions of a file that need no arguments, or else its classes, without importing it."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    functions = [
+        each.name
+        for each in body
+        if isinstance(each, ast.FunctionDef)
+        and len(each.args.posonlyargs + each.args.args) == len(each.args.defaults)
+        and None not in each.args.kw_defaults
+    ]
+    found = functions or [each.name for each in body if isinstance(each, ast.ClassDef)]
+    return [each for each in found if not each.startswith("_")]
 
 
 def split_words(words: str) -> tuple[Path, str]:

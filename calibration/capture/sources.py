@@ -74,7 +74,10 @@ def captured_together(requests: Sequence[Request], room_bytes: int = 0) -> tuple
                 steps.append(_completed(one, program, loss, step))
                 if step.peak_live_bytes <= room_bytes:
                     break
-        except CaptureError:
+        except CaptureError as failure:
+            if not steps and request.image is not None and len(request.image) == 1:
+                hint = f"--image {request.image[0]} is one number a sample, expected CxHxW for an image, as 3x224x224"
+                raise CaptureError(f"{failure}; {hint}") from failure
             if not steps:
                 raise
     return tuple(steps)
@@ -120,7 +123,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
     given = _Inputs(request, named)
     loss = AssumedLoss(request.model, request.accumulate)
     program = Program(
-        name=request.model,
+        name=request.name,
         make_model=make_model,
         make_inputs=given.make,
         loss=loss,

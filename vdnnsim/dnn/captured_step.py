@@ -8,6 +8,7 @@ not set.
 
 import re
 from itertools import accumulate
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
@@ -163,3 +164,15 @@ def _from(step: CapturedStep, first: int) -> CapturedStep:
             for each in step.operations[first:]
         ),
     )
+
+
+def model_name(model: str) -> str:
+    """Return the name of a model without library, owner and folder.
+
+    One of a user's file is called as its class or function, or as the file where that is called `make` or `model`.
+    """
+    source, _, name = model.rpartition(":")
+    if source.endswith(".py"):
+        return Path(source).stem if name in {"make", "model"} else name
+    path = Path(name)
+    return path.parent.name if path.name == "config.json" else path.name

@@ -1,10 +1,10 @@
 """Findings of a result in sentences: the best policy, its cost against the oracular baseline, why others do not fit."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
+from vdnnsim.dnn.captured_step import model_name
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -32,20 +32,8 @@ def _name(workload: Workload) -> str:
     """Return the name of the network; of a long one its end."""
     name = workload.graph.name
     if isinstance(workload, CapturedWorkload):
-        name = _model_name(name)
+        name = model_name(name)
     return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
-
-
-def _model_name(model: str) -> str:
-    """Return the name of a model without library, owner and folder.
-
-    One of a user's file is called as its class, or as the file where a function makes it.
-    """
-    source, _, name = model.rpartition(":")
-    if source.endswith(".py"):
-        return name if name[:1].isupper() else Path(source).stem
-    path = Path(name)
-    return path.parent.name if path.name == "config.json" else path.name
 
 
 def caption(asked: Setup, batch: str | None = None) -> str:

@@ -185,3 +185,59 @@ def test_invalid_sizes_are_refused(text: str) -> None:
     assert parse_image("3x224x224") == (3, 224, 224)
     with pytest.raises(CaptureError, match="--image: found"):
         parse_image(text)
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("config.json", ("config.json:llama", "llama")),
+        (".", ("config.json:llama", "llama")),
+        ("Llama-8B", ("Llama-8B", "Llama-8B")),
+        ("Llama-8B/config.json", ("Llama-8B/config.json", "Llama-8B")),
+        ("models.py:unet", ("models.py:unet", "unet")),
+        ("models.py:make", ("models.py:make", "models")),
+        ("timm:convnext_base", ("timm:convnext_base", "convnext_base")),
+    ],
+)
+def test_models_have_names(model: str, names: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("Llama-8B").mkdir()
+    for folder in (".", "Llama-8B"):
+        Path(folder, "config.json").write_text('{"model_type": "llama", "hidden_size": 8}')
+    asked = Request(model=model, batch_size=1)
+    assert (asked.name, asked.short_name) == names
+
+
+def test_a_config_without_a_type_is_called_as_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for text in ("{}", "no JSON", '{"model_type": "a/b/c"}'):
+        Path("config.json").write_text(text)
+        assert Request(model="config.json", batch_size=1).short_name == "here"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "def a(): ...\ndef b(n): ...\ndef c(n=1): ...\ndef _d(): ...\nclass E: ...\n",
+            "NAME, where NAME is one of a, c",
+        ),
+        ("class E: ...\n", "NAME, where NAME is one of E"),
+        ("def (", "NAME"),
+    ],
+)
+def test_a_file_without_a_name_says_what_it_has(text: str, found: str, tmp_path: Path) -> None:
+    """A function that needs an argument makes no model."""
+    (tmp_path / "net.py").write_text(text)
+    with pytest.raises(CaptureError) as caught:
+        Request(model=f"{tmp_path}/net.py", batch_size=1).check()
+    assert str(caught.value).endswith(f"expected {tmp_path}/net.py:{found}")
+
+
+def test_one_number_for_an_image_is_explained(tmp_path: Path) -> None:
+    """It is what a linear layer takes, and a convolution does not."""
+    path = tmp_path / "a_convolution.py"
+    path.write_text("from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 3)\n")
+    with pytest.raises(CaptureError, match="--image 512 is one number a sample, expected CxHxW"):
+        captured_of(Request(model=f"{path}:make", batch_size=2, image=(512,)))

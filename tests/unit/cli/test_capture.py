@@ -88,7 +88,11 @@ def test_a_model_is_captured_for_the_card_of_a_profile(folder: Path, monkeypatch
         (("net.py:make", "--image", "3x"), "--image: found '3x', expected sizes, channels first, as 3x224x224"),
         (("net.py:make", "--batch", "0"), "--batch: found 0, expected an integer from 1 on"),
         (("net.py:make", "--mode", "train"), "--mode: 'train' is not a mode; did you mean 'training'?"),
-        (("net.py:make", "--precision", "fp8"), "--precision: 'fp8' is not a precision; "),
+        (
+            ("net.py:make", "--precision", "qq"),
+            "--precision: 'qq' is not a precision; expected one of float32, tf32, bf",
+        ),
+        (("net.py",), "'net.py' does not say what makes the model, expected net.py:NAME, where NAME is one of make"),
         (("net.py:make", "--image", "3", "--out", "."), ".: cannot be written: Is a directory"),
         (("net.py:make", "--image", "4"), "net.py:make: "),
     ],
