@@ -195,6 +195,11 @@ class Precision(Enum):
         """Return the precision of a common short name; `amp` is what torch.autocast takes on a GPU by default."""
         return next((each for each in cls if each.value == _SHORT_NAMES.get(str(value))), None)
 
+    @classmethod
+    def short_names(cls) -> list[str]:
+        """Return the common short names."""
+        return list(_SHORT_NAMES)
+
     @property
     def element_type(self) -> ElementType:
         """Of weights, and of maps where precision is not mixed."""

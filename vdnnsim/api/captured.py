@@ -165,4 +165,4 @@ def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     known = known_policies()
-    return tuple(resolve_policy(each, known) for each in ([names] if isinstance(names, str) else names))
+    return tuple(resolve_policy(each, known, advice="") for each in ([names] if isinstance(names, str) else names))

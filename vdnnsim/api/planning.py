@@ -120,7 +120,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
         # A loop that accumulates gradients, or keeps them until backward.
         captured = with_gradients(captured)
     check_captured_step(captured, captured.model)
-    chosen = resolve_policy(policy, known_policies())
+    chosen = resolve_policy(policy, known_policies(), advice="")
     server = with_memory(profile, memory)
     is_timed = is_of_card(server, card)
     kernels, requests, elsewhere = measured_here(captured, tape.calls, device, is_timed=is_timed)

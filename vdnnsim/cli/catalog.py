@@ -39,7 +39,18 @@ def examples(folder: Path) -> None:
     )
 
 
-@click.group(name="list")
+class _Lists(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from vdnnsim.files.messages import not_one_of
+
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            ctx.fail(not_one_of(args[0], self.list_commands(ctx), "a list"))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(name="list", cls=_Lists)
 def list_() -> None:
     """List what scenarios may name."""
 

@@ -65,7 +65,7 @@ def apply(
         read_option("--memory", parse_quantity, memory, Dimension.BYTES)
     if hardware != "auto":
         load_profile(find_profile(hardware, Path()))
-    resolve_policy(policy, known_policies())
+    resolve_policy(policy, known_policies(), advice="")
     asked = {"hardware": hardware, "memory": memory, "policy": policy, "real": real}
     startup = Path(__file__).parents[2] / "calibration" / "startup"
     folders = [str(startup), *filter(None, [os.environ.get("PYTHONPATH")])]

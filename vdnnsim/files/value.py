@@ -108,7 +108,8 @@ class Entry:
         if isinstance(self.value, str):
             with suppress(ValueError):
                 return choices(self.value)
-        return choices(self.name([str(choice.value) for choice in choices], what))
+        names = [str(choice.value) for choice in choices]
+        return choices(self.name([*names, *getattr(choices, "short_names", list)()], what))
 
     def _below(self, key: str) -> str:
         shown = key if _PLAIN_KEY.fullmatch(key) else quote(key)

@@ -201,20 +201,25 @@ class Figures:
     def number(self, entry: Entry, limits: Range, *, is_whole: bool = False) -> float:
         """Return a number in SI units within its limits; an integer is rounded from bytes, and checked for counts."""
         members = entry.members(_FIGURE)
-        value = members["value"]
-        stated = value.value
-        if stated is None or isinstance(stated, bool | dict | list):
-            raise value.expected(f"a number of {limits.dimension.value} from {limits.shown}")
-        if isinstance(stated, str) and len(stated) > LONGEST_SHOWN:
-            stated = f"{stated[:LONGEST_SHOWN]}..."
-        try:
-            number = parse_quantity(stated, limits.dimension)
-        except InputError as failure:
-            raise value.wrong(str(failure)) from None
-        if not limits.low <= number <= limits.high:
-            raise value.expected(f"from {limits.shown}")
+        number = quantity(members["value"], limits, is_whole=is_whole)
         origin = members["origin"].choice(Origin, "an origin")
-        self.stated.append(Figure(entry.path, str(stated), origin, members["source"].text()))
-        if is_whole and limits.dimension is Dimension.COUNT and number != int(number):
-            raise value.expected(f"a whole number from {limits.shown}")
-        return round(number) if is_whole else number
+        self.stated.append(Figure(entry.path, str(members["value"].value), origin, members["source"].text()))
+        return number
+
+
+def quantity(entry: Entry, limits: Range, *, is_whole: bool = False) -> float:
+    """Return a number in SI units within its limits; an integer is rounded from bytes, and checked for counts."""
+    stated = entry.value
+    if stated is None or isinstance(stated, bool | dict | list):
+        raise entry.expected(f"a number of {limits.dimension.value} from {limits.shown}")
+    if isinstance(stated, str) and len(stated) > LONGEST_SHOWN:
+        stated = f"{stated[:LONGEST_SHOWN]}..."
+    try:
+        number = parse_quantity(stated, limits.dimension)
+    except InputError as failure:
+        raise entry.wrong(str(failure)) from None
+    if not limits.low <= number <= limits.high:
+        raise entry.expected(f"from {limits.shown}")
+    if is_whole and limits.dimension is Dimension.COUNT and number != int(number):
+        raise entry.expected(f"a whole number from {limits.shown}")
+    return round(number) if is_whole else number

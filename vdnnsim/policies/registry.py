@@ -49,6 +49,7 @@ BUILT_IN: Final[tuple[type[Policy], ...]] = (
 PolicyTypes = Mapping[str, type[Policy]]
 
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
+_ADVICE: Final = "; --policy-module imports your own"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
 _PLAIN_TYPES: dict[object, str] = {str: "text", bool: "true or false", int: "an integer", float: "a number"}
@@ -78,8 +79,10 @@ def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
     return types
 
 
-def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
+def resolve_policy(spec: object, types: PolicyTypes, advice: str = _ADVICE) -> Policy:
     """Return the policy of a label, as `vdnn_all(m)`, or of a mapping, as `{policy: vdnn_all, algorithms: m}`.
+
+    `advice` ends the message of a name that is unknown.
 
     Raises:
         PolicyError: the form, the name, or an option is wrong.
@@ -96,7 +99,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
                 f"found {describe(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy{parted}"
             )
     if name not in types:
-        raise PolicyError(f"{not_one_of(name, tuple(types), 'a policy')}; --policy-module imports your own")
+        raise PolicyError(f"{not_one_of(name, tuple(types), 'a policy')}{advice}")
     fields = {field.name: field for field in msgspec.structs.fields(types[name])}
     for key, value in options.items():
         if key not in fields:

@@ -27,9 +27,8 @@ from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.errors import InputError
 from vdnnsim.files.messages import describe, not_one_of, one_line
 from vdnnsim.files.value import Entry, YamlValue
-from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
+from vdnnsim.hardware.figures import FIGURES, Definition, definition, quantity
 from vdnnsim.hardware.profile import find_profile
-from vdnnsim.hardware.server import Origin
 from vdnnsim.hardware.stated_figure import parameter_range
 from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.plans.operations import Aggregation
@@ -134,14 +133,11 @@ def _figures() -> Iterator[Key]:
 
 
 def _figure(name: str, figure: Definition) -> Key:
-    path = figure.path if figure.below is None else name
     limits = parameter_range(name.rpartition(".")[2]) if figure.below is str else figure.stated.range
     unit = limits.dimension.suffix
 
     def read(entry: Entry) -> Value:
-        members = {"value": entry.value, "origin": Origin.ASSUMED.value, "source": "a study"}
-        stated = Entry(f"{entry.file}: {entry.path}", path, members, entry.error)
-        return Figures().number(stated, limits, is_whole=figure.is_whole)
+        return quantity(entry, limits, is_whole=figure.is_whole)
 
     return Key(name, f"{name}_{unit}" if unit else name, read, is_number=True, is_whole=figure.is_whole)
 

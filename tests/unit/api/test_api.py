@@ -120,6 +120,12 @@ def test_words_are_captured_as_the_command_does(tmp_path: Path, monkeypatch: pyt
         vdnnsim.capture(f"{path}:make", batch=8, image=(3,), loss=lambda output: output)
 
 
+def test_an_unknown_policy_names_no_option_of_the_command() -> None:
+    with pytest.raises(PolicyError, match="'chekpoint' is not a policy; did you mean 'checkpoint'") as caught:
+        vdnnsim.simulate(vdnnsim.capture(net, torch.ones(8, 3)), hardware="rtx_4090", policy="chekpoint")
+    assert "--policy-module" not in str(caught.value)
+
+
 def test_names_of_the_api_and_validation_without_a_gpu() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'captured'"):
         vdnnsim.captured  # noqa: B018

@@ -137,6 +137,12 @@ def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str
     assert len(csv_rows(tmp_path / "list.csv")) == count
 
 
+def test_a_list_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    done = vdnnsim("list", "nothing", folder=tmp_path)
+    assert done.returncode == 2
+    assert "'nothing' is not a list; expected one of hardware, networks, policies" in done.stderr
+
+
 def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
     reads = {row["name"]: row["reads"] for row in csv_rows(tmp_path / "list.csv")}

@@ -69,7 +69,7 @@ def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path
         ("link.bandwidths=1GB/s", "did you mean 'link.bandwidth'?"),
         ("link.bandwidth", "found 'link.bandwidth', expected KEY=VALUE"),
         ("policy=none", "'policy' is not a value of a scenario"),
-        ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
+        ("gpu.memory=12 apples", "--set: gpu.memory: found '12 apples', expected a number with one of the units"),
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
         ("colour=red", " more\n"),
         ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
