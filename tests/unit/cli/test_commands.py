@@ -258,7 +258,7 @@ def test_the_surface_is_frozen() -> None:
         "apply": {"--hardware", "--memory", "--policy", "--real"},
         "calibrate": {*table, "--batch-size", "--channels-last", "--device", "--element-type", "--gpu", "--network"}
         | {"--out", "--tf32"},
-        "capture": {*table, *capture, "--accumulate", "--batch", "--hardware", "--out", "--pretend"},
+        "capture": {*table, *capture, "--accumulate", "--batch", "--compile", "--hardware", "--out", "--pretend"},
         "check": {"--policy-module"},
         "claims": {*table, "--paper", "--report"},
         "compare": {*scenario, *table, "--out", "--policies"},
