@@ -252,6 +252,8 @@ def _program(lowering: GraphLowering) -> Callable[..., Any]:
         "empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype),
         "reinterpret_tensor": _reinterpreted,
         "assert_size_stride": _pass,
+        # Of PyTorch 2.14.
+        "assert_size_stride_grouped": _pass,
         "assert_alignment": _pass,
         "device": lambda *_, **__: torch.device("cpu"),
     }
