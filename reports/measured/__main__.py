@@ -121,30 +121,29 @@ def read_rows(path: Path) -> list[Measured]:
 
 
 def held(rows: Sequence[Measured]) -> list[Held]:
-    """Return the rows with their predictions; each network is captured once for each batch."""
+    """Return the rows with their predictions; each step is captured as it was executed, by `torch.compile` too."""
     found = []
-    for model, batch in dict.fromkeys((each.model, each.batch) for each in rows):
-        subject = SUBJECTS[model]
+    for row in rows:
+        subject = SUBJECTS[row.model]
         step = capture(
             subject.make,
-            subject.inputs(batch, subject.tokens, subject.kinds),
+            subject.inputs(row.batch, subject.tokens, subject.kinds),
             loss=lambda loss: loss,
             precision="amp_bfloat16",
             optimizer=subject.optimizer,
+            compile=row.execution == "compiled",
         )
-        for row in rows:
-            if (row.model, row.batch) == (model, batch):
-                (replay,) = simulate(step, HARDWARE, "pytorch(p)", execution=row.execution).rows
-                kernels_s = sum(span.end_s - span.start_s for span in replay.trace.spans)
-                found.append(
-                    Held(
-                        row,
-                        replay.metrics.iteration_s if row.timed == STEP else kernels_s,
-                        replay.metrics.max_memory_bytes + CUBLAS_HOPPER_BYTES,
-                        replay.trace.pool_bytes,
-                        host_decides(row, rows),
-                    )
-                )
+        (replay,) = simulate(step, HARDWARE, "pytorch(p)", execution=row.execution).rows
+        kernels_s = sum(span.end_s - span.start_s for span in replay.trace.spans)
+        found.append(
+            Held(
+                row,
+                replay.metrics.iteration_s if row.timed == STEP else kernels_s,
+                replay.metrics.max_memory_bytes + CUBLAS_HOPPER_BYTES,
+                replay.trace.pool_bytes,
+                host_decides(row, rows),
+            )
+        )
     return found
 
 
