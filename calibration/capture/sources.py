@@ -41,16 +41,6 @@ _IDS: Final = 2
 """Token ids for a user's model, 0 and 1."""
 
 
-def captured_of(request: Request) -> CapturedStep:
-    """Return the captured step of a request, in this process.
-
-    Raises:
-        CaptureError: it cannot be captured.
-    """
-    (step,) = captured_together((request,))
-    return step
-
-
 def captured_together(requests: Sequence[Request], room_bytes: int = 0) -> tuple[CapturedStep, ...]:
     """Return the captured steps of requests that differ in their batch size alone, in this process.
 

@@ -13,7 +13,7 @@ from calibration.capture import libraries, sources
 from calibration.capture.hub_models import HubModel, hub_model, hub_models
 from calibration.capture.libraries import NamedModel, library, unknown_name
 from calibration.capture.request import Request
-from calibration.capture.sources import captured_of, program_of
+from calibration.capture.sources import captured_together, program_of
 from calibration.capture.transformers_models import transformers_model
 from vdnnsim.errors import CaptureError
 
@@ -82,15 +82,15 @@ def test_a_model_of_torchvision_is_captured() -> None:
     """ResNet-18 has 11,689,512 parameters (torchvision's documentation); auxiliary heads are beside, in GoogLeNet."""
     pytest.importorskip("torchvision")
     assert "expected --inputs FILE.py:NAME" in refused("torchvision:fasterrcnn_resnet50_fpn")
-    step = captured_of(request("torchvision:resnet18", image=(3, 64, 64)))
+    step = captured_together((request("torchvision:resnet18", image=(3, 64, 64)),))[0]
     assert step.parameters == 11_689_512
-    assert len(captured_of(request("torchvision:googlenet", image=(3, 96, 96))).notes) == 1
+    assert len(captured_together((request("torchvision:googlenet", image=(3, 96, 96)),))[0].notes) == 1
 
 
 def test_a_model_of_timm_is_captured_in_its_size() -> None:
     """ViT-Tiny has 5,717,416 parameters: Touvron et al. 2021, Table 1, 5 million."""
     pytest.importorskip("timm")
-    step = captured_of(request("timm:vit_tiny_patch16_224"))
+    step = captured_together((request("timm:vit_tiny_patch16_224"),))[0]
     assert step.parameters == 5_717_416
     assert "by default: 3x224x224" in step.notes[0]
     assert "did you mean 'convnext_base'?" in refused("timm:convnext_bse")
@@ -193,7 +193,7 @@ def test_a_configuration_is_captured_in_the_class_that_it_names(
     program, _ = program_of(request(folder, tokens=5))
     _, kwargs = program.make_inputs()
     assert {name: tuple(each.shape) for name, each in kwargs.items() if name != "input_ids"} == labels
-    step = captured_of(request(f"{folder}/config.json", tokens=5))
+    step = captured_together((request(f"{folder}/config.json", tokens=5),))[0]
     assert step.parameter_bytes == 4 * step.parameters
     assert step.notes[0].startswith(f"{configuration['architectures'][0]} of ")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibration.capture.request import Request, parse_image
-from calibration.capture.sources import captured_of, program_of
+from calibration.capture.sources import captured_together, program_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -29,7 +29,7 @@ def write(tmp_path: Path, request: pytest.FixtureRequest) -> Write:
 
 
 def captured(model: str, **asked: object) -> CapturedStep:
-    return captured_of(Request(model=model, batch_size=4, **({"image": (3,)} | asked)))  # type: ignore[arg-type]
+    return captured_together((Request(model=model, batch_size=4, **({"image": (3,)} | asked)),))[0]  # type: ignore[arg-type]
 
 
 def refused(model: str, **asked: object) -> str:
@@ -240,4 +240,4 @@ def test_one_number_for_an_image_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "a_convolution.py"
     path.write_text("from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 3)\n")
     with pytest.raises(CaptureError, match="--image 512 is one number a sample, expected CxHxW"):
-        captured_of(Request(model=f"{path}:make", batch_size=2, image=(512,)))
+        captured_together((Request(model=f"{path}:make", batch_size=2, image=(512,)),))[0]
