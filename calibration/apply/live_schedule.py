@@ -120,6 +120,15 @@ class LiveSchedule:
         """By storage the operations of forward that read it."""
         return self._touched(writes=False)
 
+    @cached_property
+    def written_by(self) -> Mapping[int, list[int]]:
+        """By operation of forward the storages that it writes."""
+        written: dict[int, list[int]] = defaultdict(list)
+        for number, operations in self.writers.items():
+            for each in operations:
+                written[each].append(number)
+        return dict(written)
+
     def _touched(self, *, writes: bool) -> Mapping[int, list[int]]:
         found: dict[int, list[int]] = defaultdict(list)
         for position, operation in enumerate(self.captured.operations):

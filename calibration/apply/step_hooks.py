@@ -228,9 +228,9 @@ class StepHooks:
 
     def _free(self, storage: SavedStorage) -> None:
         """Free a storage, unless an operation that reads it has yet to run again, as where it was not run early."""
-        recipes = self._recipes
-        readers = (recipes[each] for each in self._schedule.readers.get(storage.number, ()) if each in recipes)
-        if not any(True for each in readers for _ in each.wanted):
+        readers = self._recipes.keys() & self._schedule.readers.get(storage.number, ())
+        # Not only what they make: what they write in place is another's.
+        if not any(number in self._storages for each in readers for number in self._schedule.written_by.get(each, ())):
             storage.free()
 
     def _unpack(self, packed: SavedTensor) -> torch.Tensor:

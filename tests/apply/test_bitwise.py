@@ -135,6 +135,7 @@ def test_writes_are_counted_as_pytorch_counts_them(part: type[nn.Module]) -> Non
         pytest.param(12041, id="in-place function under a checkpoint, before an early recomputation"),
         pytest.param(16579, id="noise under a checkpoint: saved and never unpacked"),
         pytest.param(18081, id="module with a counter, run twice"),
+        pytest.param(5000258, id="in-place operation that has yet to run again reads what was recomputed early"),
     ],
 )
 def test_drawn_loops_that_once_failed(seed: int) -> None:

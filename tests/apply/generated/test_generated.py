@@ -7,8 +7,10 @@ from collections import Counter
 
 import pytest
 
+from tests.apply.generated import judging
 from tests.apply.generated.judging import LATER, LOOPS, Drawn, judge
 from tests.apply.generated.loops import Act, shown, smaller
+from tests.apply.generated.running import Found
 from tests.apply.generated.trees import Tree
 
 MODELS = (*range(7), *range(LATER // LOOPS, LATER // LOOPS + 3))
@@ -27,6 +29,19 @@ def test_loops_are_the_same_with_a_plan(model: int) -> None:
     assert found["loops refused"] <= LOOPS / 4
     assert found["steps that left the plan"] < found["steps"] / 2
     assert found["loops that recomputed something"] >= LOOPS / 4
+
+
+def test_a_loop_that_pytorch_does_not_repeat_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `rrelu` under a checkpoint, which reads noise that it never wrote: here the first plain run is off by one."""
+    plain = judging._plain  # noqa: SLF001
+    runs = iter([lambda each: each + 1, lambda each: each])
+
+    def differently(drawn: Drawn) -> Found:
+        change = next(runs)
+        return [(label, [change(each) for each in tensors]) for label, tensors in plain(drawn)]
+
+    monkeypatch.setattr(judging, "_plain", differently)
+    assert judge(Drawn.of(0)).counts["loops that PyTorch does not repeat"] == 1
 
 
 def test_equal_seeds_draw_equal_loops() -> None:
