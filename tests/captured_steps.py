@@ -8,6 +8,7 @@ import msgspec
 from tests.toy import server_with
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -65,6 +66,8 @@ class Recording:
         saves: Sequence[int] = (),
         flop: int = 0,
         work: ConvolutionWork | ProductWork | None = None,
+        collective: Collective | None = None,
+        aside: bool = False,
     ) -> int:
         """Return the number of a new operation, which moves its operands once, what it updates twice."""
         accesses = ((reads, Access.READ), (updates, Access.UPDATE), (writes, Access.WRITE))
@@ -83,6 +86,8 @@ class Recording:
                 forward=forward,
                 saves=tuple(saves),
                 work=work,
+                collective=collective,
+                aside=aside,
             )
         )
         return len(self._operations) - 1
@@ -256,6 +261,58 @@ def checkpointed() -> CapturedStep:
     r.run("threshold_backward", "block.relu", b, reads=[(DY, d_relu), (Y, relu_again)], writes=[(DX, d_fc)], forward=6)
     r.run("mm", "block.fc", b, reads=[(DY, d_fc), (X, x)], writes=[(DW, d_fc_w)], forward=5, work=product)
     return r.step(optimizer="none")
+
+
+def sharded() -> CapturedStep:
+    """Two products as one of two ranks under FSDP, as it runs them; weights of 16 B, of which a rank holds 8.
+
+    Forward of each copies its shard (storages 0, 1) into a buffer (3, 6), gathers there beside the product before,
+    copies the weight out (4, 7), and multiplies (5, 8). Buffer 3 is freed after the second gather (operation 5).
+    Backward makes 9 (of the result), 10 and 13 (of whole weights), 11 and 14 (to be reduced), 12 and 15 (of shards);
+    11 is freed after the backward of the first product (12).
+    """
+    r = Recording("sharded", 1, ("fc1", "fc2"))
+    f, b = Phase.FORWARD, Phase.BACKWARD
+    shards = [r.memory(f"{each}.weight", WEIGHTS, (2,), given=True) for each in ("fc1", "fc2")]
+    x = r.memory("input", MAP, (1,), given=True)
+    product = ProductWork(1, 1, 1, 1)
+    inputs, weights = [x], []
+    for module, shard in zip(("fc1", "fc2"), shards, strict=True):
+        gathered = r.memory("gathered", WEIGHTS, (4,))
+        weights.append(r.memory("whole", WEIGHTS, (4,)))
+        gather = Collective(CollectiveKind.ALL_GATHER, 16, "float32", ranks=2)
+        r.run("copy_in", module, f, reads=[(W, shard)], writes=[(W, gathered)], aside=True)
+        r.run("all_gather", module, f, updates=[(W, gathered)], collective=gather, aside=True)
+        r.run("copy_out", module, f, reads=[(W, gathered)], writes=[(W, weights[-1])])
+        inputs.append(r.memory(module, MAP, (1,), held=module == "fc2"))
+        operands = [(X, inputs[-2]), (W, weights[-1])]
+        r.run("mm", module, f, reads=operands, writes=[(Y, inputs[-1])], saves=[inputs[-2]], work=product)
+    d_y = r.memory("gradient of fc2", GRADIENT, (1,))
+    r.run("ones_like", "", b, writes=[(DX, d_y)])
+    gradients = []
+    for at, module in ((1, "fc2"), (0, "fc1")):
+        whole, reduced = (r.memory(each, BufferKind.WEIGHT_GRADIENT, (4,)) for each in ("whole.grad", "reduced"))
+        gradients.append(r.memory(f"{module}.weight.grad", BufferKind.WEIGHT_GRADIENT, (2,), held=True))
+        reduce = Collective(CollectiveKind.REDUCE_SCATTER, 16, "float32", ranks=2)
+        operands = [(DY, d_y), (X, inputs[at])]
+        r.run("mm", module, b, reads=operands, writes=[(DW, whole)], forward=3 + 4 * at, work=product)
+        r.run("chunk_cat", module, b, reads=[(DW, whole)], writes=[(DW, reduced)])
+        r.run(
+            *("reduce_scatter", module, b),
+            reads=[(DW, reduced)],
+            writes=[(DW, gradients[-1])],
+            collective=reduce,
+            aside=True,
+        )
+    updated = [(W, each) for each in shards]
+    r.run("_foreach_add_", "", Phase.UPDATE, reads=[(DW, each) for each in gradients], updates=updated)
+    step = r.step()
+    freed_after = {3: 5, 11: 12}
+    storages = (
+        msgspec.structs.replace(each, freed_after=freed_after.get(number, each.freed_after))
+        for number, each in enumerate(step.storages)
+    )
+    return msgspec.structs.replace(step, storages=tuple(storages))
 
 
 def sequences(tokens: int, square: int | None = None) -> CapturedStep:

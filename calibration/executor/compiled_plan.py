@@ -21,7 +21,8 @@ from vdnnsim.dnn.step import Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans import operations
-from vdnnsim.plans.operations import Alias, Compute, Operation, Stream, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Alias, Compute, Operation, Stream
 from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.units import Precision
@@ -237,6 +238,7 @@ def _impossible(operation: Operation, releases_extents: bool) -> str:  # noqa: F
             return "copies page by page at page faults"
         case (
             operations.AllReduce()
+            | operations.Communicate()
             | operations.RecordEvent(stream=Stream.COMMUNICATION)
             | operations.WaitEvent(stream=Stream.COMMUNICATION)
         ):

@@ -12,7 +12,8 @@ from typing import Final
 from calibration.devices.interface import Interval, Mark
 from vdnnsim.errors import DeviceError
 from vdnnsim.plans import operations
-from vdnnsim.plans.operations import Stream, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.recorder import Recorder
@@ -153,7 +154,7 @@ def _records(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: 
                 yield _Record(now_s, position, partial(recorder.host_synchronized, waited, now_s))
             case operations.Alias():
                 pass
-            case operations.AllReduce():  # pragma: no cover
+            case operations.AllReduce() | operations.Communicate():  # pragma: no cover
                 raise AssertionError(f"operation {position} concerns several GPUs, and was refused")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.toy import replay, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.plans.operations import describe
+from vdnnsim.plans.descriptions import describe
 from vdnnsim.plans.trace import IterationTrace, Span, Stall
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.interface import Policy

@@ -14,7 +14,8 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
-from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream
 from vdnnsim.plans.trace import IterationTrace, Stall, StallCause
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 

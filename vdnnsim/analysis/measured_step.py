@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Link
+from vdnnsim.plans.descriptions import of_extent
 from vdnnsim.plans.live_step import LiveStep, Way
-from vdnnsim.plans.operations import Compute, Offload, Prefetch, of_extent
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vdnnsim.analysis.memory import features_only, maximum_bytes, mean_bytes, peak_by_kind, step_mean_bytes
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.operations import Communicate, Compute, Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.plans.training_plan import BufferKind
 
@@ -29,7 +29,7 @@ def feature_seconds(trace: IterationTrace) -> float:
             seconds += span.end_s - span.start_s
     for stall in trace.stalls:
         blocked = trace.plan.operations[stall.blocked]
-        assert isinstance(blocked, Compute)
+        assert isinstance(blocked, Compute | Communicate)
         copies = stall.waited_for is not None or stall.cause is StallCause.PINNING
         if copies or stages[blocked.layer] is Stage.FEATURES:
             seconds += stall.end_s - stall.start_s

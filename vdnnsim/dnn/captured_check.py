@@ -21,6 +21,7 @@ LARGEST_SIZE: Final = 2**50
 LARGEST_WORK: Final = 10**24
 """FLOPs of an operation."""
 MOST_DIMENSIONS: Final = 64
+MOST_RANKS: Final = 1_000_000
 _OF_LAYERS: Final[Mapping[type, Mapping[str, object]]] = {
     Storage: {"stage": Stage.FEATURES, "owner": -1},
     Operand: {"position": 0},
@@ -58,6 +59,8 @@ class _Check:
         self._number(step.batch_size, "batch_size", 1, LARGEST_BATCH)
         self._number(step.sample_elements, "sample_elements", 1, LARGEST_SIZE)
         self._number(step.parameters, "parameters", 0, LARGEST_SIZE)
+        self._text(step.parallel, "parallel", may_be_empty=True)
+        self._number(step.ranks, "ranks", 1, MOST_RANKS)
         for index, module in enumerate(step.modules):
             self._text(module.path, f"modules[{index}].path", may_be_empty=True)
             self._text(module.kind, f"modules[{index}].kind")
@@ -124,6 +127,11 @@ class _Check:
                 self._expected(f"{place}.forward", forward, f"none of it, for it is of {operation.phase.value}")
             if not 0 <= forward < index:
                 self._expected(f"{place}.forward", forward, f"an operation before it, 0 to {index - 1}")
+        if (collective := operation.collective) is not None:
+            self._number(collective.nbytes, f"{place}.collective.nbytes", 0, LARGEST_SIZE)
+            self._number(collective.ranks, f"{place}.collective.ranks", 2, MOST_RANKS)
+            self._number(collective.stride, f"{place}.collective.stride", 1, MOST_RANKS)
+            self._element_type(collective.element_type, f"{place}.collective")
         if operation.work is not None:
             self._work(operation.work, f"{place}.work")
 

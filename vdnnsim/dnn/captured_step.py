@@ -25,7 +25,7 @@ _CUDA: Final = re.compile(r"cuda (\d{1,3})\.(\d{1,3})", re.ASCII)
 
 
 class CapturedStep(Step, frozen=True, kw_only=True):
-    """One iteration of a model on one GPU.
+    """One iteration of a model on one GPU, alone or as one rank of several that do the same.
 
     Attributes:
         version: of the file.
@@ -37,6 +37,8 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         optimizer: its name, as `adamw`; `none` without an update.
         notes: what was assumed, in sentences.
         compiled: whether operations and storages are those of torch.compile.
+        parallel: the layout of a rank, as it was named, `fsdp=8`; empty for one GPU.
+        ranks: how many there are in all; batch size and operations are those of one.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
     """
 
@@ -53,6 +55,8 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     parameters: int
     notes: tuple[str, ...] = ()
     compiled: bool = False
+    parallel: str = ""
+    ranks: int = 1
     lifetimes: bool = True
 
     @property

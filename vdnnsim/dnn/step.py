@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from vdnnsim.dnn.collective import Collective
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
@@ -194,6 +195,9 @@ class StepOperation(Data, frozen=True):
         layer: in the layer view, the layer that it belongs to.
         holds: in the layer view, storages that the program frees after it, though no operation reads them from it on.
         repeatable: whether a plan may recompute it, with the same bits as result.
+        collective: what it exchanges with other ranks, if it does.
+        aside: whether it runs on a stream of communication, beside kernels: a collective that nothing waits for at
+            once, or a copy into its buffers.
     """
 
     name: str
@@ -212,6 +216,8 @@ class StepOperation(Data, frozen=True):
     layer: int = -1
     holds: tuple[int, ...] = ()
     repeatable: bool = True
+    collective: Collective | None = None
+    aside: bool = False
 
     def of_role(self, *roles: Role) -> tuple[Operand, ...]:
         """Return the operands of some roles, in order."""

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import simpy
 
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.hardware.nccl import Ring, wire_of
 from vdnnsim.hardware.server import Server
@@ -40,6 +41,24 @@ class Collectives:
         if self._arrived[number] == self._gpus:
             self._env.process(self._run(all_reduce.aggregation, nbytes, done))
         return done
+
+    def alike(self, collective: Collective, gpu: int) -> Process:  # noqa: ARG002 - every rank's ring is the same
+        """Run a collective of a captured rank, which the other ranks of its group run at the same time.
+
+        Around a ring each rank sends all but its own part once, in an all-reduce twice.
+        """
+        ranks, whole = collective.ranks, collective.nbytes
+        sent = {
+            CollectiveKind.ALL_REDUCE: 2 * whole * (ranks - 1) // ranks,
+            CollectiveKind.BROADCAST: whole,
+            CollectiveKind.SEND: whole,
+            CollectiveKind.RECEIVE: whole,
+        }.get(collective.kind, whole * (ranks - 1) // ranks)
+        order = self._topology.ring(ranks)
+        paths = [self._topology.between(*pair) for pair in zip(order, (*order[1:], order[0]), strict=True)]
+        ring = Ring(ranks, wire_of(self._topology, paths), min(self._links.rates_alone(paths)))
+        yield self._env.timeout(ring.overhead_s(ring.fastest(sent), sent))
+        yield self._env.all_of([self._links.start(path, sent).done for path in paths])
 
     def _run(self, aggregation: Aggregation, nbytes: int, done: simpy.Event) -> Process:
         match aggregation:

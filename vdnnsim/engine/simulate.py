@@ -26,7 +26,8 @@ from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans import operations
-from vdnnsim.plans.operations import Stream, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.trace import IterationTrace, ServerTrace
@@ -116,6 +117,11 @@ class _Iteration:
             for position, each in enumerate(plan.operations)
             if isinstance(each, operations.Compute)
         }
+        durations_s |= {
+            position: costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds
+            for position, each in enumerate(plan.operations)
+            if isinstance(each, operations.Communicate) and each.collective is None
+        }
         self._issue_s = issue_seconds(plan, self.server.host, self.execution, durations_s)
         events = defaultdict[int, simpy.Event](env.event)
         shared = durations_s, self.placement, events, self.engines, self._recorder
@@ -152,7 +158,7 @@ class _Iteration:
             if self.pinned is PinnedMemory.PER_OFFLOAD and pins(operation):
                 clock_s = self._spend(clock_s, pin_s(self.server.host, self.plan.copied_bytes(operation)))
                 self._recorder.host_pins(clock_s)
-            if isinstance(operation, operations.RecordEvent | operations.WaitEvent):
+            if isinstance(operation, operations.RecordEvent | operations.WaitEvent | operations.Communicate):
                 stream = operation.stream
             else:
                 stream = _STREAM_OF.get(type(operation), Stream.COMPUTE)

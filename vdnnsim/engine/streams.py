@@ -13,6 +13,7 @@ from typing import Any
 import simpy
 
 from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
+from vdnnsim.dnn.collective import Collective
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.hardware.copies import Direction
@@ -68,6 +69,11 @@ class CopyEngines:
         """Join an exchange; return the event of its end."""
         assert self.collectives is not None, "a GPU alone exchanges nothing"
         return self.collectives.join(all_reduce, nbytes)
+
+    def communicate(self, collective: Collective) -> Process:
+        """Run a collective with ranks that do the same at the same time."""
+        assert self.collectives is not None, "a machine without links between GPUs was refused"
+        yield from self.collectives.alike(collective, self.gpu)
 
 
 @dataclass(eq=False)
@@ -128,6 +134,8 @@ class StreamProcess:
                     yield from self._copy(position, issue_s, start_s, operation)
                 case operations.AllReduce():
                     yield from self._all_reduce(position, issue_s, start_s, operation)
+                case operations.Communicate():
+                    yield from self._communicate(position, issue_s, start_s, operation)
                 case operations.RecordEvent():
                     yield from self._record(start_s, operation.event)
                 case operations.WaitEvent():
@@ -163,6 +171,18 @@ class StreamProcess:
         yield self.engines.exchange(all_reduce, nbytes)
         self.waiting_for = None
         self.recorder.all_reduce_ends(position, all_reduce, issue_s, start_s, self.env.now)
+
+    def _communicate(
+        self, position: int, issue_s: float, start_s: float, communicate: operations.Communicate
+    ) -> Process:
+        if start_s > self.env.now:
+            yield self.env.timeout(start_s - self.env.now)
+        self.recorder.communication_starts(position, communicate, start_s)
+        if communicate.collective is None:
+            yield self.env.timeout(self.durations_s[position])
+        else:
+            yield from self.engines.communicate(communicate.collective)
+        self.recorder.communication_ends(position, communicate, issue_s, start_s, self.env.now)
 
     def _wait(self, position: int, event: int) -> Process:
         fired = self.events[event]

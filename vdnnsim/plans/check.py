@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from vdnnsim.errors import PlanError
 from vdnnsim.plans import operations
-from vdnnsim.plans.operations import Operation, Stream, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Operation, Stream
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -81,22 +82,27 @@ class _Checker:
 
     def _visit(self, operation: Operation) -> None:
         match operation:
-            case operations.Compute(reads=reads, writes=writes):
+            case (
+                operations.Compute(reads=reads, writes=writes)
+                | operations.Communicate(reads=reads, writes=writes, stream=Stream.COMPUTE)
+            ):
                 self._compute(reads, writes)
-            case operations.Allocate(buffer=buffer):
-                self._allocate(buffer)
+            case operations.Communicate(reads=reads, writes=writes, stream=stream):
+                self._exchange(stream, reads, writes)
+            case operations.Allocate(buffer=buffer, stream=stream):
+                self._allocate(buffer, stream)
             case operations.AllocateExtent(buffer=buffer, extent=extent):
                 self._allocate_extent(buffer, extent)
             case operations.Alias(buffer=buffer, storage=storage):
                 self._alias(buffer, storage)
-            case operations.Release(buffer=buffer):
-                self._release(buffer)
+            case operations.Release(buffer=buffer, stream=stream):
+                self._release(buffer, stream)
             case operations.ReleaseExtent(buffer=buffer, extent=extent):
                 self._release_extent(buffer, extent)
             case operations.Offload() | operations.Prefetch():
                 self._copy(operation)
             case operations.AllReduce(buffers=buffers):
-                self._all_reduce(buffers)
+                self._exchange(Stream.COMMUNICATION, buffers, buffers)
             case operations.RecordEvent(event=event, stream=stream):
                 self._record(event, stream)
             case operations.WaitEvent(event=event, stream=stream):
@@ -112,7 +118,7 @@ class _Checker:
         for piece in self._held(storage):
             if self._unfinished(piece.last_copy, Stream.COMPUTE):
                 raise self._error(f"{piece.name} is covered before the compute stream waited for its copy")
-        self._allocate(buffer)
+        self._allocate(buffer, Stream.COMPUTE)
         self._states[buffer].storage = storage
         below.covered_by = buffer
 
@@ -149,19 +155,21 @@ class _Checker:
                 self._lose(state.storage)
         self._order.run(Stream.COMPUTE, self._position)
 
-    def _allocate(self, buffer: int) -> None:
+    def _allocate(self, buffer: int, stream: Stream) -> None:
         state = self._states[buffer]
-        self._order.reach(Stream.COMPUTE)
+        self._order.reach(stream)
         if state.allocated:
             raise self._error(f"{self._name(buffer)} is allocated twice")
         given = self._plan.buffers[buffer].given_on_gpu and not state.released
-        pieces = [self._taken(each, written=given) for each in state.pieces]
+        pieces = [self._taken(each, stream, written=given) for each in state.pieces]
         self._states[buffer] = _BufferState(pieces, allocated=True)
 
-    def _taken(self, piece: _Piece, *, written: bool = False) -> _Piece:
-        # An allocation is ordered on the compute stream: a copy into the new bytes must come after it.
-        self._order.run(Stream.COMPUTE, self._position)
-        return _Piece(piece.name, held=True, written=written, on_host=piece.on_host, last_compute=self._position)
+    def _taken(self, piece: _Piece, stream: Stream = Stream.COMPUTE, *, written: bool = False) -> _Piece:
+        # An allocation is ordered on its stream: what other streams do with the new bytes must come after it.
+        self._order.run(stream, self._position)
+        on_compute = stream is Stream.COMPUTE
+        copies, kernel = {} if on_compute else {stream: self._position}, self._position if on_compute else NOTHING
+        return _Piece(piece.name, True, written, piece.on_host, kernel, last_copy=copies)  # noqa: FBT003 - held
 
     def _allocate_extent(self, buffer: int, extent: range) -> None:
         state = self._use_extent(buffer, extent)
@@ -170,10 +178,10 @@ class _Checker:
                 raise self._error(f"{state.pieces[number].name} is allocated twice")
             state.pieces[number] = self._taken(state.pieces[number])
 
-    def _release(self, buffer: int) -> None:
+    def _release(self, buffer: int, stream: Stream) -> None:
         state = self._use(buffer)
-        self._order.reach(Stream.COMPUTE)
-        pieces = [self._released(piece) if piece.held else piece for piece in state.pieces]
+        self._order.reach(stream)
+        pieces = [self._released(piece, stream) if piece.held else piece for piece in state.pieces]
         if state.storage is not None:
             self._states[state.storage].covered_by = None
             self._lose(state.storage)
@@ -190,9 +198,11 @@ class _Checker:
         for number, piece in zip(self._pieces.covered(buffer, extent), self._held(buffer, extent), strict=True):
             state.pieces[number] = self._released(piece)
 
-    def _released(self, piece: _Piece) -> _Piece:
-        if self._unfinished(piece.last_copy, Stream.COMPUTE):
-            raise self._error(f"{piece.name} is released before the compute stream waited for its copy")
+    def _released(self, piece: _Piece, stream: Stream = Stream.COMPUTE) -> _Piece:
+        if self._unfinished(piece.last_copy, stream):
+            raise self._error(f"{piece.name} is released before the {stream.value} stream waited for its copy")
+        if not self._order.knows(stream, Stream.COMPUTE, piece.last_compute):
+            raise self._error(f"{piece.name} is released before the {stream.value} stream waited for its kernel")
         return _Piece(piece.name, on_host=piece.on_host)
 
     def _lose(self, storage: int) -> None:
@@ -232,20 +242,25 @@ class _Checker:
         piece.written = True
         piece.last_copy[Stream.MEMORY] = piece.last_arrival[Stream.MEMORY] = self._position
 
-    def _all_reduce(self, buffers: tuple[int, ...]) -> None:
-        self._order.reach(Stream.COMMUNICATION)
-        for buffer in buffers:
+    def _exchange(self, stream: Stream, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        self._order.reach(stream)
+        for buffer in dict.fromkeys(reads + writes):
             self._use(buffer)
+            is_written = buffer in writes
             for piece in self._held(buffer):
-                if not piece.written:
+                if buffer in reads and not piece.written:
                     raise self._error(f"{piece.name} is exchanged before anything was written to it")
-                if not self._order.knows(Stream.COMMUNICATION, Stream.COMPUTE, piece.last_compute):
+                kernel = piece.last_compute if is_written else piece.last_compute_write
+                if not self._order.knows(stream, Stream.COMPUTE, kernel):
                     raise self._error(f"{piece.name} is exchanged before the stream waited for its kernel")
-                if self._unfinished(piece.last_copy, Stream.COMMUNICATION):
+                if self._unfinished(piece.last_copy if is_written else piece.last_arrival, stream):
                     raise self._error(f"{piece.name} is exchanged before the stream waited for its copy")
-                piece.on_host = frozenset()
-                piece.last_copy[Stream.COMMUNICATION] = piece.last_arrival[Stream.COMMUNICATION] = self._position
-        self._order.run(Stream.COMMUNICATION, self._position)
+                piece.last_copy[stream] = self._position
+                if is_written:
+                    piece.written = True
+                    piece.on_host = frozenset()
+                    piece.last_arrival[stream] = self._position
+        self._order.run(stream, self._position)
 
     def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> list[Stream]:
         """Return the streams whose last copy of a buffer is not ordered before a stream."""

@@ -94,7 +94,7 @@ class _ChunkWriter:
 
 def _touched(operation: Operation) -> Sequence[int]:
     match operation:
-        case operations.Compute(reads=reads, writes=writes):
+        case operations.Compute(reads=reads, writes=writes) | operations.Communicate(reads=reads, writes=writes):
             return reads + writes
         case operations.AllReduce(buffers=buffers):
             return buffers

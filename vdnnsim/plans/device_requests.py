@@ -12,7 +12,8 @@ from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.requests import Request, round_up
 from vdnnsim.plans import operations
-from vdnnsim.plans.operations import Operation, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Operation
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import ElementType

@@ -7,6 +7,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans import operations
 from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.communication import with_communication
 from vdnnsim.plans.lifetimes import Copied, Lifetimes, lifetimes, touched
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.schedule import (
@@ -53,7 +54,7 @@ def lower(
     allocation.begin(lived)
     _Lowering(draft, allocation, lived).write()
     allocation.end()
-    return draft.plan.finish(label, algorithms, handles=handles)
+    return with_communication(draft.plan.finish(label, algorithms, handles=handles))
 
 
 class _Lowering:

@@ -1,19 +1,24 @@
 """The operations that the host may issue to a GPU.
 
-They are issued in the order of the plan and run in order on their stream, as in CUDA. Allocate, Alias and Release are
-ordered on the compute stream: a memory model (`vdnnsim.memory`) decides in issue order whether and where they fit, and
-they happen when the compute stream reaches them.
+They are issued in the order of the plan and run in order on their stream, as in CUDA. A memory model
+(`vdnnsim.memory`) decides in issue order whether and where an Allocate fits. Memory is of one stream, mostly that of
+compute, whose operations may use it at once; an operation on another stream must come after its Allocate, and its
+Release after all of them. In traces it changes when the compute stream reaches its Allocate or Release.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
 
+from vdnnsim.dnn.collective import Collective
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Operand
 
 
 class Stream(Enum):
-    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and one for exchanges between GPUs."""
+    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and one for exchanges between GPUs.
+
+    NCCL runs the collectives of a process group one after the other, on whatever streams they were issued.
+    """
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -49,17 +54,48 @@ class Compute:
 
     def __post_init__(self) -> None:
         """Derive `reads` and `writes`."""
-        object.__setattr__(self, "reads", tuple(each.memory for each in self.operands if each.access.reads))
-        object.__setattr__(self, "writes", tuple(each.memory for each in self.operands if each.access.writes))
+        _split(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Communicate:
+    """A collective of a captured step, or a kernel on the communication stream, as a copy into its buffers.
+
+    Attributes:
+        layer, phase, algorithm, operands, operation, reads, writes: as of a Compute.
+        collective: with other ranks, which are not part of the plan; None for a kernel.
+        stream: of communication, or that of compute, which waits until it is done.
+    """
+
+    layer: int
+    phase: Phase
+    algorithm: str
+    operands: tuple[Operand, ...]
+    operation: int
+    collective: Collective | None
+    stream: Stream = Stream.COMMUNICATION
+    reads: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    writes: tuple[int, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derive `reads` and `writes`."""
+        _split(self)
+
+
+def _split(operation: Compute | Communicate) -> None:
+    operands = operation.operands
+    object.__setattr__(operation, "reads", tuple(each.memory for each in operands if each.access.reads))
+    object.__setattr__(operation, "writes", tuple(each.memory for each in operands if each.access.writes))
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Allocates a buffer, on behalf of a phase of a layer."""
+    """Allocates a buffer for a stream, on behalf of a phase of a layer."""
 
     buffer: int
     layer: int
     phase: Phase
+    stream: Stream = Stream.COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +108,10 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Frees a buffer."""
+    """Frees a buffer; the stream is that of its Allocate."""
 
     buffer: int
+    stream: Stream = Stream.COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,56 +257,6 @@ class HostSynchronize:
 MemoryOperation = Allocate | AllocateExtent | Alias | Release | ReleaseExtent
 """Operations that allocate or free memory, ordered on the compute stream."""
 
-Operation = Compute | MemoryOperation | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
-
-
-def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
-    """Return an operation in words: `prefetch of X conv2_1 during backward of conv2_2`."""
-    match operation:
-        case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, part=part):
-            again = f", recomputation {repeat}" if repeat else ""
-            of_batch = f", part {part} of the batch" if part else ""
-            return f"{phase.value} of {layer_names[layer]} ({algorithm}{again}{of_batch})"
-        case Allocate(buffer=buffer):
-            return f"allocate {buffer_names[buffer]}"
-        case Alias(buffer=buffer, storage=storage):
-            return f"lay {buffer_names[buffer]} into {buffer_names[storage]}"
-        case Release(buffer=buffer):
-            return f"release {buffer_names[buffer]}"
-        case AllocateExtent(buffer=buffer, extent=extent):
-            return f"allocate {of_extent(buffer_names[buffer], extent)}"
-        case ReleaseExtent(buffer=buffer, extent=extent):
-            return f"release {of_extent(buffer_names[buffer], extent)}"
-        case Offload(buffer=buffer, layer=layer, extent=extent) | Prefetch(buffer=buffer, layer=layer, extent=extent):
-            kind, when = _copy_words(operation)
-            return f"{kind} of {of_extent(buffer_names[buffer], extent)} {when} {layer_names[layer]}"
-        case AllReduce(aggregation=aggregation):
-            return f"aggregation of the {exchanged(operation, layer_names)} ({aggregation.value})"
-        case RecordEvent(event=event, stream=stream):
-            return f"record event {event} on the {stream.value} stream"
-        case WaitEvent(event=event, stream=stream):
-            return f"wait for event {event} on the {stream.value} stream"
-        case HostSynchronize(streams=streams):  # pragma: no branch
-            return f"host synchronization with {' and '.join(stream.value for stream in streams)}"
-
-
-def _copy_words(copy: Offload | Prefetch) -> tuple[str, str]:
-    if isinstance(copy.mechanism, Paged):
-        return "page-out" if isinstance(copy, Offload) else "page-in", "for"
-    when = f"during {'backward' if copy.phase.is_backward else copy.phase.value} of"
-    if isinstance(copy, Offload):
-        return "offload", when
-    return "fetch on demand" if copy.on_demand else "prefetch", when
-
-
-def of_extent(name: str, extent: range | None) -> str:
-    """Return the name of a buffer, or of some of its bytes: `bytes 0 to 511 of X`."""
-    return name if extent is None else f"bytes {extent.start} to {extent.stop - 1} of {name}"
-
-
-def exchanged(exchange: AllReduce, layer_names: tuple[str, ...]) -> str:
-    """Return the gradients of an exchange in words: `gradients of conv2_1`."""
-    layer = layer_names[exchange.layer]
-    if exchange.aggregation.has_buckets:
-        return f"bucket of {len(exchange.buffers)} gradients, completed by {layer}"
-    return f"gradients of {layer}"
+Operation = (
+    Compute | Communicate | MemoryOperation | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
+)

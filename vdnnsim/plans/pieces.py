@@ -4,7 +4,8 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import Final
 
-from vdnnsim.plans.operations import AllocateExtent, Offload, Prefetch, ReleaseExtent, of_extent
+from vdnnsim.plans.descriptions import of_extent
+from vdnnsim.plans.operations import AllocateExtent, Offload, Prefetch, ReleaseExtent
 from vdnnsim.plans.training_plan import TrainingPlan
 
 _MAY_NAME_EXTENTS: Final = frozenset({Offload, Prefetch, AllocateExtent, ReleaseExtent})

@@ -9,7 +9,18 @@ The recorder also asserts that no operation uses a buffer of a copy in flight, w
 
 from dataclasses import dataclass
 
-from vdnnsim.plans.operations import AllocateExtent, AllReduce, Compute, Offload, Prefetch, ReleaseExtent, Stream
+from vdnnsim.plans.operations import (
+    Allocate,
+    AllocateExtent,
+    AllReduce,
+    Communicate,
+    Compute,
+    Offload,
+    Prefetch,
+    Release,
+    ReleaseExtent,
+    Stream,
+)
 from vdnnsim.plans.placement import PlacedChange
 from vdnnsim.plans.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -22,6 +33,9 @@ class _Hold:
     copy: int | None
 
 
+_Copying = Offload | Prefetch | AllReduce | Communicate
+
+
 class Recorder:
     """Collects the trace of a plan from events in order of time."""
 
@@ -32,7 +46,7 @@ class Recorder:
         self._memory: list[MemoryChange] = []
         self._holds: list[_Hold] = []
         self._kernel_end_s = 0.0
-        self._in_flight: dict[int, Offload | Prefetch | AllReduce] = {}
+        self._in_flight: dict[int, _Copying] = {}
         self._running: Compute | None = None
         self._last_copy: dict[Stream, int] = {}
         # By event, the last copy on its stream before it.
@@ -82,6 +96,30 @@ class Recorder:
         self._last_copy[Stream.COMMUNICATION] = operation
         self._spans.append(Span(operation, Stream.COMMUNICATION, issue_s, start_s, end_s))
 
+    def communication_starts(self, operation: int, communicate: Communicate, now_s: float) -> None:
+        """A stream reaches a collective, or a kernel on the communication stream."""
+        if communicate.stream is Stream.COMPUTE:
+            if now_s > self._kernel_end_s:
+                self._divide_gap(operation, now_s)
+            self._kernel_end_s = now_s
+            self._running = None
+            return
+        for buffer in communicate.writes:
+            assert buffer not in self._in_flight, f"collective {operation} meets a copy"
+            self._in_flight[buffer] = communicate
+
+    def communication_ends(
+        self, operation: int, communicate: Communicate, issue_s: float, start_s: float, end_s: float
+    ) -> None:
+        """It ends; the compute stream has waited for its own."""
+        if communicate.stream is Stream.COMPUTE:
+            self._holds.append(_Hold(end_s, StallCause.COMMUNICATION, operation))
+        else:
+            for buffer in communicate.writes:
+                del self._in_flight[buffer]
+            self._last_copy[Stream.COMMUNICATION] = operation
+        self._spans.append(Span(operation, communicate.stream, issue_s, start_s, end_s))
+
     def memory_change(self, change: PlacedChange, now_s: float) -> None:
         """The compute stream reaches an allocation or release."""
         in_flight = self._in_flight.get(change.buffer)
@@ -125,12 +163,14 @@ class Recorder:
             host_issue_s=host_issue_s,
         )
 
-    def _lie_apart(self, change: int, in_flight: Offload | Prefetch | AllReduce) -> bool:
-        """Return whether a change of an extent and a copy in flight concern different bytes."""
+    def _lie_apart(self, change: int, in_flight: _Copying) -> bool:
+        """Return whether a change of an extent and a copy in flight concern different bytes, or are of one stream."""
         operation = self._plan.operations[change]
+        if isinstance(operation, Allocate | Release):
+            return operation.stream is Stream.COMMUNICATION
         return (
             isinstance(operation, AllocateExtent | ReleaseExtent)
-            and not isinstance(in_flight, AllReduce)
+            and isinstance(in_flight, Offload | Prefetch)
             and in_flight.extent is not None
             and (operation.extent.stop <= in_flight.extent.start or in_flight.extent.stop <= operation.extent.start)
         )
@@ -143,6 +183,8 @@ class Recorder:
                 return StallCause.ON_DEMAND
             case AllReduce():
                 return StallCause.AGGREGATION
+            case Communicate():
+                return StallCause.COMMUNICATION
             case _:
                 return StallCause.PREFETCH
 

@@ -84,10 +84,10 @@ class ByLifetime:
     def compute(self, run: Run) -> None:
         """Launch a kernel with its workspace."""
         layer, phase = run.layer, run.phase
-        number = run.operation or 0
+        number, operation = run.operation or 0, run.of(self._draft.workload.step)
         choice, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(run)
         kernel = choice.of(number)
-        own_bytes = run.of(self._draft.workload.step).temporary_bytes
+        own_bytes = operation.temporary_bytes
         workspaces = []
         if self._workspace is not None and kernel.workspace_bytes:
             workspaces.append(self._workspace)
@@ -101,21 +101,27 @@ class ByLifetime:
         if own_bytes:
             workspaces.append(self._new_workspace(f"workspace of {layer.name}", own_bytes, layer))
             self.take(workspaces[-1], layer.index, phase)
-        self._plan.add(
-            operations.Compute(
+        operands = (
+            *operands,
+            *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces)),
+        )
+        if operation.collective is not None or operation.aside:
+            stream = Stream.COMMUNICATION if operation.aside else Stream.COMPUTE
+            launched: operations.Operation = operations.Communicate(
+                layer.index, phase, choice.algorithm, operands, number, operation.collective, stream
+            )
+        else:
+            launched = operations.Compute(
                 layer=layer.index,
                 phase=phase,
                 algorithm=choice.algorithm,
-                operands=(
-                    *operands,
-                    *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces)),
-                ),
+                operands=operands,
                 repeat=run.repeat,
                 barrier_s=run.barrier_s,
                 part=run.part,
                 operation=number,
             )
-        )
+        self._plan.add(launched)
         if own_bytes:
             self.give(workspaces[-1])
 

@@ -21,6 +21,7 @@ class StallCause(Enum):
     PREFETCH = "waits for a prefetch"
     ON_DEMAND = "waits for a fetch on demand"
     AGGREGATION = "waits for gradients of other GPUs"
+    COMMUNICATION = "waits for a collective"
     PINNING = "host pins memory"
     HOST = "waits for the host to issue"
 

@@ -7,7 +7,7 @@ one colour.
 from typing import Final
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.operations import AllReduce, Compute, Offload, Operation, Prefetch
+from vdnnsim.plans.operations import AllReduce, Communicate, Compute, Offload, Operation, Prefetch
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.plans.training_plan import BufferKind
 
@@ -18,6 +18,7 @@ ALARM: Final = "#c0392b"
 OFFLOAD: Final = "#e69f00"
 PREFETCH: Final = "#cc79a7"
 EXCHANGE: Final = "#b8a500"
+_COLLECTIVE: Final = "#5d3a9b"
 _ON_DEMAND: Final = "#8e2f6b"
 
 PHASE_COLORS: Final = {
@@ -33,6 +34,7 @@ STREAM_COLORS: Final = {
     "prefetch": PREFETCH,
     "fetch on demand": _ON_DEMAND,
     "exchange of gradients": EXCHANGE,
+    "communication": _COLLECTIVE,
 }
 """By `kind_of` an operation."""
 STALL_COLORS: Final = {
@@ -40,6 +42,7 @@ STALL_COLORS: Final = {
     StallCause.PREFETCH: PREFETCH,
     StallCause.ON_DEMAND: _ON_DEMAND,
     StallCause.AGGREGATION: EXCHANGE,
+    StallCause.COMMUNICATION: _COLLECTIVE,
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }
@@ -69,6 +72,8 @@ def kind_of(operation: Operation) -> str:
             return "offload"
         case Prefetch(on_demand=on_demand):
             return "fetch on demand" if on_demand else "prefetch"
+        case Communicate():
+            return "communication"
         case _:
             assert isinstance(operation, AllReduce), "only what takes time has a span"
             return "exchange of gradients"

@@ -13,11 +13,21 @@ from calibration.executor.executor import Executor
 from tests.calibration.executor.bench import REFUSED, UNLIMITED, Bench, every_second_explicit
 from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import ExecutionRefused, PlanError
-from vdnnsim.plans.operations import Aggregation, AllReduce, Compute, HostSynchronize, Operation, RecordEvent, Stream
+from vdnnsim.plans.operations import (
+    Aggregation,
+    AllReduce,
+    Communicate,
+    Compute,
+    HostSynchronize,
+    Operation,
+    RecordEvent,
+    Stream,
+)
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.pytorch import PyTorch
@@ -132,6 +142,7 @@ def test_statistics_of_an_earlier_training(bench: Bench) -> None:
     "operation",
     [
         AllReduce(0, (0,), 0, Aggregation.RING),
+        Communicate(0, Phase.FORWARD, "only", (), 0, None),
         RecordEvent(1000, Stream.COMMUNICATION),
         HostSynchronize((Stream.COMMUNICATION,)),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, checkpointed, residual
+from tests.captured_steps import chain, checkpointed, residual, sharded
 from vdnnsim.dnn import captured_file
 from vdnnsim.dnn.captured_check import MOST_OF_A_KIND
 from vdnnsim.dnn.captured_file import read_captured_step, write_captured_step
@@ -29,7 +29,11 @@ def refusal(path: Path, data: bytes) -> str:
     return message.removeprefix(f"{path}: ")
 
 
-@pytest.mark.parametrize("step", [chain(), residual(), checkpointed()], ids=lambda each: each.model)
+def _gather(**changed: object) -> dict[str, object]:
+    return {"kind": "all_gather", "nbytes": 16, "element_type": "float32", "ranks": 2, **changed}
+
+
+@pytest.mark.parametrize("step", [chain(), residual(), checkpointed(), sharded()], ids=lambda each: each.model)
 def test_what_is_written_is_read(tmp_path: Path, step: CapturedStep) -> None:
     path = tmp_path / "a.step.json"
     write_captured_step(step, path)
@@ -126,6 +130,20 @@ def put(path: str, value: object) -> Change:
         ("operations.0.work.kernel", [1], "operations[0].work.kernel: found 1 sizes, expected one for each of 1 to 3"),
         ("operations.0.work.groups", 0, "operations[0].work.groups: found 0, expected an integer from 1 to"),
         ("operations.0.work.computes", ["dx"], "operations[0].work.computes[0]: 'dx' is not what has a gradient"),
+        (
+            "operations.0.collective",
+            _gather(ranks=1),
+            "operations[0].collective.ranks: found 1, expected an integer from 2",
+        ),
+        (
+            "operations.0.collective",
+            _gather(nbytes=-1),
+            "operations[0].collective.nbytes: found -1, expected an integer",
+        ),
+        ("operations.0.collective", _gather(stride=0), "operations[0].collective.stride: found 0, expected an integer"),
+        ("operations.0.collective", _gather(element_type="f"), "operations[0].collective.element_type: 'f' is not an"),
+        ("ranks", 0, "ranks: found 0, expected an integer from 1 to"),
+        ("parallel", "fsdp\n", "parallel: found 'fsdp\\n', expected one line of"),
         ("operations.5.work.m", -1, "operations[5].work.m: found -1, expected an integer from 0 to"),
         ("operations", [], "operations: found 0 of them, expected 1 to 500,000"),
         ("batch_size", 0, "batch_size: found 0, expected an integer from 1 to 1000000"),

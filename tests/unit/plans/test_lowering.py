@@ -10,8 +10,9 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PlanError
 from vdnnsim.plans import schedule
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.descriptions import describe
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.operations import Compute, describe
+from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.schedule import (
     Allocate,
     Offload,

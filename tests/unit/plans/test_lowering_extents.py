@@ -6,8 +6,9 @@ from tests.toy import replay, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.descriptions import describe
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.operations import AllocateExtent, ReleaseExtent, Stream, describe
+from vdnnsim.plans.operations import AllocateExtent, ReleaseExtent, Stream
 from vdnnsim.plans.schedule import Offload, Prefetch, Schedule, ScheduleStep, Wait, backward, forward
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels

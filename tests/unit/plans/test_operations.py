@@ -3,7 +3,8 @@
 import pytest
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.operations import Alias, Compute, Offload, Operation, Paged, Prefetch, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Alias, Compute, Offload, Operation, Paged, Prefetch
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Power
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Compute, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate

@@ -12,8 +12,9 @@ import msgspec
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cost.table import ONLY
+from vdnnsim.plans.descriptions import describe, of_extent
 from vdnnsim.plans.live_step import LiveStep
-from vdnnsim.plans.operations import AllReduce, Offload, Prefetch, Stream, describe, of_extent
+from vdnnsim.plans.operations import AllReduce, Communicate, Offload, Prefetch, Stream
 from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.report.palette import kind_of
@@ -80,6 +81,8 @@ def _spans(row: PolicyResult) -> Iterator[Event]:
             args["bytes"] = plan.copied_bytes(operation)
         elif isinstance(operation, AllReduce):
             args["bytes"] = sum(plan.buffers[buffer].nbytes for buffer in operation.buffers)
+        elif isinstance(operation, Communicate) and operation.collective is not None:
+            args["bytes"] = operation.collective.nbytes
         track, name = (row.gpu, _THREADS[span.stream]), operation_text(plan, span.operation)
         yield _slice(track, name, kind_of(operation), (span.start_s, span.end_s), args)
 

@@ -11,7 +11,8 @@ from functools import reduce
 from statistics import median_low
 
 from vdnnsim.plans import operations
-from vdnnsim.plans.operations import Stream, describe
+from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.trace import IterationTrace, MemoryCount

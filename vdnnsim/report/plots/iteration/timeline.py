@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plans.operations import AllReduce, Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import AllReduce, Communicate, Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.trace import IterationTrace, Span, Stall
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, workload_text
@@ -146,7 +146,7 @@ def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
     if isinstance(operation, Offload | Prefetch):
         text = plan.buffers[operation.buffer].name
     else:
-        assert isinstance(operation, Compute | AllReduce), "only what takes time has a span"
+        assert isinstance(operation, Compute | AllReduce | Communicate), "only what takes time has a span"
         text = plan.layers[operation.layer]
     kind = kind_of(operation)
     return Bar(row, span.start_s, span.end_s, Look(STREAM_COLORS[kind], kind), text)

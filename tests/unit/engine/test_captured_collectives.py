@@ -1,0 +1,116 @@
+"""The replay of a captured rank, one of two whose peer link moves 10 B/s; every kernel takes 1 s."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.captured_steps import sharded
+from tests.toy import server_with
+from tests.two_gpus import PEERED
+from vdnnsim.analysis.metrics import stall_seconds
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Allocate, Communicate, Release, Stream
+from vdnnsim.plans.trace import IterationTrace, StallCause
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.scenario.simulator import Simulator
+
+SERVER = server_with({"launch_overhead_s": 1.0})
+FAST = replace(SERVER.gpu, dram_bytes_per_s=1e9, flop_per_s=dict.fromkeys(SERVER.gpu.flop_per_s, 1e9))
+
+
+def replay(step: CapturedStep) -> IterationTrace:
+    server = replace(SERVER, gpu=FAST, topology=PEERED)
+    simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    (result,) = simulator.run(PyTorch(), simulator.oracle())
+    check_plan(result.trace.plan)
+    return result.trace
+
+
+@pytest.fixture(scope="module")
+def trace() -> IterationTrace:
+    return replay(sharded())
+
+
+def ends(trace: IterationTrace, stream: Stream) -> list[float]:
+    return [round(span.end_s, 3) for span in trace.spans_on(stream)]
+
+
+def test_collectives_run_beside_kernels_and_wait_for_their_data_alone(trace: IterationTrace) -> None:
+    """Each rank sends 8 of 16 B, in 0.8 s, and some microseconds of NCCL.
+
+    The communication stream copies in (1.0), gathers (1.8), and does so for fc2 at once (2.8, 3.6). Copy-out and
+    product follow the first gather (2.8, 3.8), those of fc2 at once (4.8, 5.8), for the second gather has ended.
+    Backward of fc2 (ones 6.8, product 7.8, copy 8.8) is reduced (9.6) beside that of fc1 (9.8), whose own copy (10.8)
+    is reduced by 11.6; then the update.
+    """
+    assert ends(trace, Stream.COMMUNICATION) == pytest.approx([1.0, 1.8, 2.8, 3.6, 9.6, 11.6], abs=1e-3)
+    assert ends(trace, Stream.COMPUTE) == pytest.approx([2.8, 3.8, 4.8, 5.8, 6.8, 7.8, 8.8, 9.8, 10.8, 12.6], abs=1e-3)
+
+
+def test_what_kernels_wait_for_is_exposed_communication(trace: IterationTrace) -> None:
+    """The first gather, 1.8 s, and the last reduction, 0.8 s."""
+    stalls = [(each.cause, round(each.end_s - each.start_s, 2)) for each in trace.stalls]
+
+    assert stalls == [(StallCause.COMMUNICATION, 1.8), (StallCause.COMMUNICATION, 0.8)]
+    kinds = [trace.plan.operations[each.waited_for or 0] for each in trace.stalls]
+    assert [each.collective and each.collective.nbytes for each in kinds if isinstance(each, Communicate)] == [16, 16]
+
+
+def test_memory_is_of_the_stream_that_first_uses_it(trace: IterationTrace) -> None:
+    """Gathered weights and reduced gradients; a shard is given, and what is to be reduced is of the compute stream."""
+    plan = trace.plan
+    of_communication = [
+        plan.buffers[each.buffer].name
+        for each in plan.operations
+        if isinstance(each, Allocate | Release) and each.stream is Stream.COMMUNICATION
+    ]
+
+    assert of_communication.count("gathered") == 4
+    assert set(of_communication) == {"gathered", "fc1.weight.grad", "fc2.weight.grad"}
+
+
+def test_memory_changes_in_the_order_of_the_plan(trace: IterationTrace) -> None:
+    """The most is live in backward of fc1: 68 B.
+
+    Shards take 16 B, input, loss and its gradient 4 B each, the gradient of fc1 16 B, that of fc2 which is being
+    reduced 16 B, and its sum for the shard 8 B.
+    """
+    times = [each.time_s for each in trace.memory]
+    positions = [each.operation for each in trace.memory]
+
+    assert times == sorted(times)
+    assert positions == sorted(positions)
+    assert trace.pool_bytes == 68
+
+
+def test_a_collective_on_the_compute_stream_holds_it() -> None:
+    """Without a stream of their own 12 kernels of 1 s and 4 collectives of 0.8 s run one after the other."""
+    step = sharded()
+    operations = (msgspec.structs.replace(each, aside=False) for each in step.operations)
+
+    trace = replay(msgspec.structs.replace(step, operations=tuple(operations)))
+
+    assert not trace.spans_on(Stream.COMMUNICATION)
+    assert trace.iteration_s == pytest.approx(12 * 1.0 + 4 * 0.8, abs=1e-3)
+    assert dict(stall_seconds(trace)) == {StallCause.COMMUNICATION: pytest.approx(4 * 0.8, abs=1e-3)}
+
+
+def test_a_late_host_delays_a_collective_on_the_compute_stream() -> None:
+    """The host needs 10 s for the first operation and each other; the collective waits for it, as a kernel would."""
+    step = sharded()
+    operations = (msgspec.structs.replace(each, aside=False) for each in step.operations)
+    slow = replace(SERVER, gpu=FAST, topology=PEERED, host=replace(SERVER.host, issue_s=10.0))
+    workload = CapturedWorkload.of(msgspec.structs.replace(step, operations=tuple(operations)))
+    simulator = Simulator.of(workload, slow, MemoryModel.IDEAL, PinnedMemory.ARENA)
+
+    (result,) = simulator.run(PyTorch(), simulator.oracle())
+
+    first, second, *_ = result.trace.spans_on(Stream.COMPUTE)
+    assert (first.start_s, second.start_s) == (10.0, 20.0)
+    stall = result.trace.stalls[1]
+    assert stall.cause is StallCause.HOST
+    assert (round(stall.start_s, 3), stall.end_s) == (11.0, 20.0)

@@ -1,0 +1,38 @@
+"""Collectives: exchanges of data between the ranks of a process group, as one rank takes part in them."""
+
+from enum import Enum
+
+import msgspec
+
+
+class CollectiveKind(Enum):
+    """What a collective does, by the names of torch.distributed and NCCL."""
+
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_REDUCE = "all_reduce"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    SEND = "send"
+    RECEIVE = "receive"
+
+
+class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A collective of one process group.
+
+    The group has the global ranks r, r + stride, r + 2 stride ..., as a dimension of a device mesh has them. All groups
+    of that dimension do the same at the same time.
+
+    Attributes:
+        nbytes: of the whole buffer: what an all-gather returns, what a reduce-scatter takes, what an all-reduce, a
+            broadcast, a send and a receive move, and what one rank gives to an all-to-all, its own part included.
+        element_type: of the buffer, in which a reduction adds.
+        ranks: how many take part; 2 in a send and a receive.
+        stride: between neighbours: 1 where ranks follow each other, as on one host.
+    """
+
+    kind: CollectiveKind
+    nbytes: int
+    element_type: str
+    ranks: int
+    stride: int = 1
