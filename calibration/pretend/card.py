@@ -30,8 +30,9 @@ _SM_61: Final = Limits(610, 48, 2048, 32, 0)
 _SM_70: Final = Limits(700, 96, 2048, 32, 0)
 _SM_75: Final = Limits(750, 64, 1024, 16, 0)
 _SM_100: Final = Limits(1000, 227, 2048, 32)
+_SM_120: Final = Limits(1200, 99, 1536, 24)
 _SHARED_MEMORY_KIB: Final = {
-    350: 48, 520: 96, 600: 64, 610: 96, 700: 96, 750: 64, 800: 164, 860: 100, 890: 100, 900: 228, 1000: 228
+    350: 48, 520: 96, 600: 64, 610: 96, 700: 96, 750: 64, 800: 164, 860: 100, 890: 100, 900: 228, 1000: 228, 1200: 100
 }  # fmt: skip
 """Of a multiprocessor, by compute capability times 100; same source."""
 _CERTAINTY: Final = (Origin.MEASURED, Origin.FITTED, Origin.PAPER, Origin.ASSUMED, Origin.DATASHEET)
@@ -74,8 +75,18 @@ _CHIPS: Final = (
     _Chip(r"RTX 2080 Ti", _SM_75, 1545, 7000, 5632),
     _Chip(r"NVIDIA T4$", _SM_75, 1590, 5001, 4 << 10),
     _Chip(r"NVIDIA A40$", SM_86, 1740, 7251, 6 << 10),
+    _Chip(r"NVIDIA A10$", SM_86, 1695, 6251, 6 << 10),
+    _Chip(r"RTX A6000$", SM_86, 1800, 8001, 6 << 10),
+    _Chip(r"RTX A4000$", SM_86, 1560, 7001, 4 << 10),
+    _Chip(r"RTX 3060$", SM_86, 1777, 7501, 3 << 10),
     _Chip(r"NVIDIA L4$", SM_89, 2040, 6251, 48 << 10),
+    _Chip(r"NVIDIA L40S$", SM_89, 2520, 9001, 96 << 10),
+    _Chip(r"RTX 6000 Ada", SM_89, 2505, 10001, 96 << 10),
+    _Chip(r"H100 PCIe", SM_90, 1755, 1593, 50 << 10),
+    _Chip(r"H100 NVL", SM_90, 1785, 2619, 50 << 10),
     _Chip(r"B200", _SM_100, 1965, 3996, 126 << 10),
+    _Chip(r"RTX 5090$", _SM_120, 2407, 14001, 96 << 10),
+    _Chip(r"RTX PRO 6000", _SM_120, 2617, 14001, 128 << 10),
     _Chip(r"GH200", SM_90, 1980, 2619, 50 << 10),
 )
 _KNOWN: Final = (

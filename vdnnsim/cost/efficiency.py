@@ -6,6 +6,7 @@
       tensor_flop_fraction: {...}                 # and so on, `vdnnsim.cost.efficiency_parameters`
 
 A layer is one kernel in each phase (`vdnnsim.cost.efficiency_time`), fully connected layers are products of matrices.
+Products in float32 are TF32's where the profile states a peak of it, unless its table of kernels is without.
 The model has no workspaces; where a table of kernels states them, `StatedWorkspaces` combines its workspaces and
 algorithms with these times.
 """
@@ -66,7 +67,7 @@ class EfficiencyCosts(MachineCosts):
         self._gpu = RatedModel(server, lambda values: efficient_gpu(replace(server, cost_model=values)))
         table = server.kernels
         self._channels_last = bool(table and table.channels_last) if channels_last is None else channels_last
-        self._multiplies_tf32 = table is not None and table.tf32
+        self._multiplies_tf32 = table.tf32 if table else ElementType.TF32 in server.gpu.flop_per_s
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
         """Return the costs of maps in a layout."""

@@ -22,6 +22,8 @@ CAPABILITIES = {
     "h100_80gb_hbm3": "9.0",
     "h200_without_tf32": "9.0", "h200_x8": "9.0", "p100": "6.0", "gtx_1080ti": "6.1", "v100": "7.0", "titan_v": "7.0",
     "titan_rtx": "7.5", "rtx_2080ti": "7.5", "t4": "7.5", "a40": "8.6", "l4": "8.9", "b200": "10.0",
+    "a10": "8.6", "rtx_a6000": "8.6", "rtx_a4000": "8.6", "rtx_3060": "8.6", "l40s": "8.9", "rtx_6000_ada": "8.9",
+    "h100_pcie": "9.0", "h100_nvl": "9.0", "rtx_5090": "12.0", "rtx_pro_6000": "12.0",
 }  # fmt: skip
 RUNTIME = Runtime(
     TorchBuild("2.14.1", "13.0", Path("/real"), ()), (Path("/built/libcudart.so.13"), Path("/built/libcuda.so.1"))

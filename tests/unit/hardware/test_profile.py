@@ -170,7 +170,8 @@ def test_a_profile_beside_the_folder_of_the_scenario(elsewhere: Path, monkeypatc
     ("card", "name"),
     [
         ("NVIDIA H100 80GB HBM3", "h100_sxm"),
-        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 PCIe", "h100_pcie"),
+        ("NVIDIA A30", None),
         ("Tesla V100-PCIE-32GB", "v100"),
         ("Tesla V100-SXM2-32GB", None),
         ("Tesla P100-PCIE-16GB", "p100"),

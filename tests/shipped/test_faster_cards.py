@@ -1,0 +1,146 @@
+"""A card that is not worse in any rate is never slower, over all pairs of shipped profiles."""
+
+from functools import cache
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency import efficient_gpu
+from vdnnsim.cost.efficiency_parameters import OperatorKind
+from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.model import EFFICIENCY, ServerCosts
+from vdnnsim.cost.tiled_product import TiledProduct
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.profile import shipped_profiles
+from vdnnsim.hardware.server import Server
+from vdnnsim.units import ElementType, Precision
+
+ROUNDING = 1 + 1e-9
+
+
+def rates(gpu: EfficientGpu) -> dict[str, float]:
+    """Every rate on which times depend: where all are lower by a factor, every kernel is slower by no more than that.
+
+    Tiles are loaded and started at the rate of a multiprocessor, over their parameters.
+    """
+    parameters = {key: getattr(gpu.parameters, key) for key in gpu.parameters.__slots__}
+    found = {"launch": 1 / parameters["launch_overhead_s"]}
+    for key, value in parameters.items():
+        if key.endswith("dram_fraction"):
+            found[key] = value * gpu.dram_bytes_per_s
+        elif key.startswith("depthwise"):
+            found[key] = value * gpu.flop_per_s[ElementType.FLOAT32]
+    # A channel of a batch normalization is one multiprocessor's.
+    found["normalization of one"] = found["normalization_dram_fraction"] / gpu.multiprocessors
+    for element_type, peak in gpu.flop_per_s.items():
+        unit = "tensor" if gpu.has_tensor_cores(element_type) else "cuda"
+        load, start = parameters[f"{unit}_load_flop"], parameters[f"{unit}_start_depth"]
+        for of in ("", "forward_", "data_", "weights_", *(["winograd_"] if unit == "cuda" else [])):
+            rate = peak * parameters[f"{unit}_{of}flop_fraction"]
+            for what, units in ("card", 1), ("multiprocessor", gpu.multiprocessors):
+                places = {"": 1.0, " load": load, " start": start, " load and start": load * start}
+                found |= {
+                    f"{unit} {of}{element_type.value} {what}{key}": rate / units / by for key, by in places.items()
+                }
+        for of in ("attention", "attention_gradient"):
+            rate = peak * parameters[f"{unit}_flop_fraction"] * parameters[f"{of}_flop_fraction"]
+            found[f"{of} {unit} {element_type.value}"] = rate
+    return found
+
+
+@cache
+def machines() -> dict[str, Server]:
+    profiles = (each.server for each in shipped_profiles())
+    return {each.name: each for each in profiles if each.cost_model_kind == EFFICIENCY}
+
+
+@cache
+def gpus() -> dict[str, EfficientGpu]:
+    return {name: efficient_gpu(server) for name, server in machines().items()}
+
+
+@cache
+def slower_by() -> dict[tuple[str, str], float]:
+    """By how much a card may be slower than another: the worst ratio of their rates.
+
+    Without pairs of which the first lacks a rate, or has fewer multiprocessors, over which channels are dealt out.
+    """
+    known = {name: rates(gpu) for name, gpu in gpus().items()}
+    return {
+        (one, other): max(value / known[one][key] for key, value in known[other].items())
+        for one, other in permutations(known, 2)
+        if known[one].keys() >= known[other].keys() and gpus()[one].multiprocessors >= gpus()[other].multiprocessors
+    }
+
+
+def test_pairs_include_all_cards_and_sisters_that_are_never_slower() -> None:
+    """To the rounding of datasheets: in float32 one multiprocessor of an H200 has 0.1 % more than one of a B200."""
+    assert {name for pair in slower_by() for name in pair} == {*gpus()}
+    never = {pair for pair, factor in slower_by().items() if factor < 1.002}
+    assert {("b200", "h200"), ("h200", "h100_sxm"), ("h100_sxm", "h100_pcie"), ("rtx_a6000", "a40")} <= never
+
+
+sizes = st.integers(1, 5000)
+channels = st.integers(1, 512)
+
+
+@given(
+    element_type=st.sampled_from([ElementType.FLOAT32, ElementType.TF32, ElementType.FLOAT16, ElementType.BFLOAT16]),
+    product=st.builds(TiledProduct, sizes, sizes, sizes, count=st.integers(1, 64), splits_depth=st.booleans()),
+    shape=st.builds(
+        ConvolutionShape,
+        n=st.integers(1, 64),
+        c=channels,
+        k=channels,
+        input_size=st.tuples(st.integers(7, 112), st.integers(7, 112)),
+        kernel=st.sampled_from([(1, 1), (3, 3), (7, 7)]),
+        stride=st.sampled_from([(1, 1), (2, 2)]),
+    ),
+    groups=st.sampled_from([1, 32]),
+    phase=st.sampled_from([Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS]),
+    kind=st.sampled_from(OperatorKind),
+    layout=st.booleans(),
+)
+def test_a_card_is_slower_by_no_more_than_its_worst_rate(
+    element_type: ElementType,
+    product: TiledProduct,
+    shape: ConvolutionShape,
+    groups: int,
+    phase: Phase,
+    kind: OperatorKind,
+    layout: bool,  # noqa: FBT001 - drawn
+) -> None:
+    """A product, a convolution, a kernel that streams as many bytes as the product has elements, and products unnamed.
+
+    A card that is not worse in any rate is never slower.
+    """
+    normalized = shape.c if kind is OperatorKind.NORMALIZATION else 0
+    seconds = {
+        name: (
+            gpu.product_s(element_type, product),
+            gpu.convolution_s(element_type, shape, phase, groups=groups, channels_last=layout),
+            gpu.stream_s(kind, product.rows * product.columns, normalized, channels_last=layout),
+            gpu.work_s(element_type, product.rows * product.columns, product.depth, is_gradient=layout),
+        )
+        for name, gpu in gpus().items()
+        if element_type in gpu.flop_per_s
+    }
+    for (one, other), factor in slower_by().items():
+        for first, second in zip(seconds.get(one, ()), seconds.get(other, ()), strict=False):
+            assert first <= second * max(factor, 1.0) * ROUNDING, (one, other)
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.TF32, Precision.AMP_BFLOAT16])
+def test_a_b200_is_faster_than_an_h200(precision: Precision) -> None:
+    """In float32 as well, where convolutions take TF32 by default: without a table of kernels B200 was without it."""
+    asked = Workload.in_precision(build_network("alexnet"), 32, precision)
+    seconds = [
+        sum(options[0].seconds for options in ServerCosts(machines()[name]).table(asked).kernels.values())
+        for name in ("b200", "h200", "h100_sxm")
+    ]
+    assert seconds == sorted(seconds)
