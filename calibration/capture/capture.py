@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.as_cuda import as_cuda
+from calibration.capture.chunked_loss import NOTE
 from calibration.capture.failures import failure_outside
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.modules import ModuleTracker
@@ -81,10 +82,10 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
 
 
 def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Generator[CapturedStep]:
-    """Yield one iteration of each of several programs that differ in their batches alone.
+    """Yield one iteration of each of several programs that differ in their batches, loss or optimizer alone.
 
-    The model and the optimizer are made once, by the first. A warm-up of forward alone makes what a model or a loss
-    keeps of another batch size, as masks and labels.
+    The model is made once, by the first. A warm-up of forward alone makes what a model or a loss keeps of another batch
+    size, as masks and labels.
 
     Raises:
         CaptureError: one of them cannot be captured.
@@ -232,17 +233,15 @@ def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable,
 def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
     """Add optimizer states; return the identities of those in host memory: on CUDA step counts that no kernel reads."""
     host: set[int] = set()
-    optimizer = iteration.optimizer
-    if optimizer is None:
-        return frozenset(host)
-    for group in optimizer.param_groups:
-        counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
-        for parameter in group["params"]:
-            for key, state in optimizer.state[parameter].items():
-                if isinstance(state, torch.Tensor) and key == "step" and counts_on_host:
-                    host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
-                elif isinstance(state, torch.Tensor):
-                    storages.add(state, f"{names[id(parameter)]} {key}", BufferKind.OPTIMIZER_STATE, given=True)
+    for optimizer in iteration.optimizers:
+        for group in optimizer.param_groups:
+            counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
+            for parameter in group["params"]:
+                for key, state in optimizer.state[parameter].items():
+                    if isinstance(state, torch.Tensor) and key == "step" and counts_on_host:
+                        host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
+                    elif isinstance(state, torch.Tensor):
+                        storages.add(state, f"{names[id(parameter)]} {key}", BufferKind.OPTIMIZER_STATE, given=True)
     return frozenset(host)
 
 
@@ -259,7 +258,8 @@ def _step(
         StepOperation(
             name=each.name,
             module=each.module,
-            phase=each.phase,
+            # Policies know updates at the end of an iteration alone.
+            phase=Phase.BACKWARD if program.in_backward and each.phase is Phase.UPDATE else each.phase,
             operands=operands_of(each, records, storages.lives),
             element_type=each.element_type,
             flop=dict(each.effort.flop),
@@ -283,11 +283,14 @@ def _step(
         mode=program.mode,
         precision=program.precision,
         optimizer=program.optimizer,
+        in_backward=program.in_backward,
+        param_groups=program.param_groups,
+        loss_chunks=program.loss_chunks,
         parameters=sum(each.numel() for each in iteration.model.parameters()),
         modules=modules.modules,
         storages=storages.storages(),
         tensors=storages.tensors,
         operations=operations,
-        notes=program.notes + notes,
+        notes=(*program.notes, *([NOTE.format(program.loss_chunks)] if program.loss_chunks > 1 else ()), *notes),
         compiled=device.compiled,
     )

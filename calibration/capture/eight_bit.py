@@ -22,8 +22,8 @@ class Adam8bit(torch.optim.Optimizer):
 
     decay: ClassVar[float] = 0.0
 
-    def __init__(self, params: Iterable[nn.Parameter]) -> None:
-        """Take the parameters to train."""
+    def __init__(self, params: Iterable[Any]) -> None:
+        """Take the parameters to train, or groups of them."""
         super().__init__(params, {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": self.decay})
         self._tables: list[Tensor] = []
 

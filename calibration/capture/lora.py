@@ -51,28 +51,36 @@ class LoraLinear(nn.Module):
 def add_adapters(model: nn.Module, rank: int) -> None:
     """Freeze a model, and put adapters around its linear layers.
 
-    The output layer is the one that the model names (`get_output_embeddings`), else its last linear layer.
-
     Raises:
         CaptureError: it has no linear layer beside that.
     """
-    # The products of this one are not those of its parts.
-    attentions = (each for each in model.modules() if isinstance(each, nn.MultiheadAttention))
-    within = {part for each in attentions for part in each.modules()}
-    linear = [
-        (path, layer, sizes)
-        for path, layer in model.named_modules()
-        if path and layer not in within and (sizes := _sizes(layer)) is not None
-    ]
-    named = getattr(model, "get_output_embeddings", lambda: None)()
-    output = named if named is not None else linear[-1][1] if linear else None
-    targets = [each for each in linear if each[1] is not output]
+    output = output_layer(model)
+    targets = [each for each in _linear(model) if each[1] is not output]
     if not targets:
         raise CaptureError(f"lora: {type(model).__name__} has no linear layer beside its output, expected one that has")
     model.requires_grad_(requires_grad=False)
     for path, layer, sizes in targets:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, LoraLinear(layer, rank, *sizes))
+
+
+def output_layer(model: nn.Module) -> nn.Module | None:
+    """Return the layer that a model names as its output (`get_output_embeddings`), else its last linear layer."""
+    named: nn.Module | None = getattr(model, "get_output_embeddings", lambda: None)()
+    linear = _linear(model)
+    return named if named is not None else linear[-1][1] if linear else None
+
+
+def _linear(model: nn.Module) -> list[tuple[str, nn.Module, tuple[int, int]]]:
+    """Return the linear layers of a model with their paths, inputs and outputs."""
+    # The products of this one are not those of its parts.
+    attentions = (each for each in model.modules() if isinstance(each, nn.MultiheadAttention))
+    within = {part for each in attentions for part in each.modules()}
+    return [
+        (path, layer, sizes)
+        for path, layer in model.named_modules()
+        if path and layer not in within and (sizes := _sizes(layer)) is not None
+    ]
 
 
 def _sizes(layer: nn.Module) -> tuple[int, int] | None:

@@ -20,10 +20,9 @@ def is_in_backward() -> bool:
     return torch._C._current_autograd_node() is not None  # noqa: SLF001 - as there
 
 
-def is_accumulating() -> bool:
-    """Return whether autograd adds to the gradient of a parameter."""
-    node = running_node()
-    return node is not None and node.name().endswith("AccumulateGrad")
+def is_accumulating(node: torch.autograd.graph.Node) -> bool:
+    """Return whether a node adds to the gradient of a parameter."""
+    return node.name().endswith("AccumulateGrad")
 
 
 def running_node() -> torch.autograd.graph.Node | None:

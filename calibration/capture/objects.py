@@ -14,8 +14,9 @@ from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import OPTIMIZERS, Program
-from calibration.capture.request import LIBRARIES
+from calibration.capture.optimizers import OPTIMIZERS
+from calibration.capture.program import Program
+from calibration.capture.request import LIBRARIES, check_update
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
@@ -39,6 +40,9 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     accumulate: int,
     channels_last: bool,
     lora: int | None = None,
+    in_backward: bool = False,
+    param_groups: int = 1,
+    loss_chunks: int = 1,
     device: CaptureDevice,
 ) -> tuple[CapturedStep, Tape]:
     """Return one iteration of a copy of a model, and its tape.
@@ -54,6 +58,9 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         accumulate: micro-batches before a step of the optimizer.
         lora: rank of adapters around linear layers, with all else frozen; None for none.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
+        in_backward: whether each parameter is updated in backward.
+        param_groups: groups of parameters that the optimizer updates one after the other.
+        loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         device: of the capture.
 
     Raises:
@@ -62,7 +69,12 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     name = _name(model)
     if optimizer not in OPTIMIZERS:
         raise CaptureError(f"optimizer: {not_one_of(optimizer, OPTIMIZERS, 'an optimizer')}")
-    for what, number in (("accumulate", accumulate), ("lora", lora)):
+    for what, number in (
+        ("accumulate", accumulate),
+        ("lora", lora),
+        ("param_groups", param_groups),
+        ("loss_chunks", loss_chunks),
+    ):
         if number is not None and number < 1:
             raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
     if inputs is None:
@@ -81,6 +93,9 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision=precision,
         batch_size=samples if batch_size is None else batch_size,
         accumulate=accumulate,
+        in_backward=in_backward,
+        param_groups=param_groups,
+        loss_chunks=loss_chunks,
         lora=lora or 0,
         labels=assumed.labels,
         channels_last=channels_last,
@@ -92,6 +107,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
             *([EAGER] if _is_compiled_in_place(model) and not device.compiled else ()),
         ),
     )
+    check_update(program)
     step, tape = capture_with_tape(program, device)
     return with_notes(step, assumed), tape
 

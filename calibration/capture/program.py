@@ -3,44 +3,22 @@
 The loop is the same for fake tensors, real ones, and those of a pretended GPU.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from calibration.capture.eight_bit import EIGHT_BIT
+from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
+from calibration.capture.optimizers import OPTIMIZERS, make_optimizers, make_states, updating_in_backward
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
-
-OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
-    {
-        "none": ("", {}),
-        "sgd": ("SGD", {"lr": 1e-3}),
-        "momentum": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
-        "adam": ("Adam", {}),
-        "adamw": ("AdamW", {}),
-        "adagrad": ("Adagrad", {}),
-        "adamax": ("Adamax", {}),
-        "nadam": ("NAdam", {}),
-        "radam": ("RAdam", {}),
-        "rmsprop": ("RMSprop", {}),
-        "sgd_fused": ("SGD", {"lr": 1e-3, "fused": True}),
-        "momentum_fused": ("SGD", {"lr": 1e-3, "momentum": 0.9, "fused": True}),
-        "adam_fused": ("Adam", {"fused": True}),
-        "adamw_fused": ("AdamW", {"fused": True}),
-        "adam8bit": ("Adam8bit", {}),
-        "adamw8bit": ("AdamW8bit", {}),
-    }
-)
-"""By name the class of `torch.optim`, or of bitsandbytes, and its arguments."""
 
 _IMAGE_DIMENSIONS: Final = 4
 
@@ -60,6 +38,9 @@ class Program:
         labels: that the loss keeps from one iteration to the next.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
+        in_backward: whether each parameter is updated in backward, once its gradient is there, which is then freed.
+        param_groups: groups of parameters that the optimizer updates one after the other.
+        loss_chunks: slices of the tokens whose cross entropy is computed one after the other (`chunked_loss`).
         lora: rank of adapters around linear layers, with all else frozen; 0 for none.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
         batch_size: samples of a micro-batch.
@@ -78,6 +59,9 @@ class Program:
     precision: Precision
     batch_size: int
     accumulate: int = 1
+    in_backward: bool = False
+    param_groups: int = 1
+    loss_chunks: int = 1
     lora: int = 0
     labels: Callable[[], Iterable[torch.Tensor]] = tuple
     channels_last: bool = False
@@ -92,15 +76,18 @@ class Iteration:
     """An iteration that can be repeated: model, optimizer, and the arguments of each micro-batch.
 
     Attributes:
+        optimizers: none, one, or in backward one for each parameter.
+        foreach: whether they work on lists of tensors by default.
         place: puts a tensor on the device, in its element type and memory format.
     """
 
     program: Program
     model: nn.Module
-    optimizer: torch.optim.Optimizer | None
+    optimizers: tuple[torch.optim.Optimizer, ...]
     scaler: torch.amp.GradScaler | None
     batches: tuple[Arguments, ...]
     device_type: str
+    foreach: bool
     place: Callable[[torch.Tensor], torch.Tensor]
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
@@ -117,26 +104,35 @@ class Iteration:
             with torch.no_grad(), self._autocast():
                 return [self.model(*args, **kwargs) for args, kwargs in self.batches][-1]
         loss = None
-        for args, kwargs in self.batches:
-            enter(Phase.FORWARD)
-            with self._autocast():
-                loss = self._checked(self.program.loss(self.model(*args, **kwargs)))
-            if self.program.accumulate > 1:
-                loss = loss / self.program.accumulate
-            enter(Phase.BACKWARD)
-            (self.scaler.scale(loss) if self.scaler else loss).backward()  # type: ignore[no-untyped-call]
+        in_backward = self.program.in_backward
+        with updating_in_backward(self.optimizers, enter) if in_backward else nullcontext():
+            for args, kwargs in self.batches:
+                enter(Phase.FORWARD)
+                loss = self._loss(args, kwargs)
+                if self.program.accumulate > 1:
+                    loss = loss / self.program.accumulate
+                enter(Phase.BACKWARD)
+                (self.scaler.scale(loss) if self.scaler else loss).backward()  # type: ignore[no-untyped-call]
+        if in_backward:
+            return loss
         enter(Phase.UPDATE)
-        if self.optimizer and self.scaler:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        elif self.optimizer:
-            self.optimizer.step()
+        for optimizer in self.optimizers:
+            if self.scaler:
+                self.scaler.step(optimizer)
+                self.scaler.update()
+            else:
+                optimizer.step()
         self.model.zero_grad(set_to_none=True)
         return loss
 
     def of(self, program: Program) -> "Iteration":
-        """Return the iteration of a program that differs in its batches alone, with the same model and optimizer."""
-        return replace(self, program=program, batches=_batches(program, self.place))
+        """Return the iteration of a program with the same model, that differs in batches, loss or optimizer alone."""
+        of_same = ("optimizer", "in_backward", "param_groups")
+        optimizers = self.optimizers
+        if any(getattr(program, each) != getattr(self.program, each) for each in of_same):
+            optimizers = _make_optimizers(program, self.model, foreach=self.foreach)
+            make_states(optimizers)
+        return replace(self, program=program, optimizers=optimizers, batches=_batches(program, self.place))
 
     def warm_up(self) -> None:
         """Run forward and the loss of each micro-batch, for what the model and the loss keep."""
@@ -144,8 +140,11 @@ class Iteration:
             self.run(lambda _: None)
             return
         for args, kwargs in self.batches:
-            with self._autocast():
-                self.program.loss(self.model(*args, **kwargs))
+            self._loss(args, kwargs)
+
+    def _loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        with self._autocast(), loss_in_chunks(self.model, self.program.loss_chunks):
+            return self._checked(self.program.loss(self.model(*args, **kwargs)))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         narrow = self.program.precision.autocast
@@ -190,34 +189,33 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
             for adapter in (each.first, each.second):
                 replace_tensors(adapter, torch.Tensor.float, buffers=False)
     model.train(program.mode is Mode.TRAINING)
-    optimizer = None
+    optimizers: tuple[torch.optim.Optimizer, ...] = ()
     if program.mode is Mode.TRAINING:
-        optimizer = _make_optimizer(program, model, foreach=foreach)
+        optimizers = _make_optimizers(program, model, foreach=foreach)
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
     # With the default scale, overflows would skip the first steps.
     scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
-    return Iteration(program, model, optimizer, scaler, _batches(program, place), device_type, place)
+    return Iteration(program, model, optimizers, scaler, _batches(program, place), device_type, foreach, place)
 
 
 def _batches(program: Program, place: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Arguments, ...]:
     return tuple(map_tensors(place, program.make_inputs()) for _ in range(program.accumulate))
 
 
-def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> torch.optim.Optimizer | None:
+def _make_optimizers(program: Program, model: nn.Module, *, foreach: bool) -> tuple[torch.optim.Optimizer, ...]:
     if program.optimizer not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
         raise CaptureError(f"{program.name}: optimizer {program.optimizer!r} is unknown, expected one of {known}")
     parameters = [each for each in model.parameters() if each.requires_grad]
     if not parameters:
         raise CaptureError(f"{program.name}: no parameter requires a gradient, expected one; `--mode inference`?")
-    name, arguments = OPTIMIZERS[program.optimizer]
-    if not name:
-        return None
-    if name in EIGHT_BIT:
-        return EIGHT_BIT[name](parameters)
-    chosen = dict(arguments) if "fused" in arguments else {**arguments, "foreach": foreach}
-    optimizer: torch.optim.Optimizer = getattr(torch.optim, name)(parameters, **chosen)
-    return optimizer
+    return make_optimizers(
+        program.optimizer,
+        parameters,
+        foreach=foreach,
+        param_groups=program.param_groups,
+        in_backward=program.in_backward,
+    )
 
 
 def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:

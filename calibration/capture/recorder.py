@@ -180,7 +180,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             return
         made_by = self.storages.lives[next(iter(operands))[0]].written_by
         made_in = None if made_by in (None, len(self.records)) else self.records[made_by].node
-        node = running_node()
+        # Updates within backward are of no node.
+        node = None if self._phase is Phase.UPDATE else running_node()
         module, forward, recomputes = self._place(str(func))
         self.records.append(
             Record(
@@ -196,7 +197,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 call=Call.of(func, args, kwargs, result, self.storages.number_of),
                 forward=forward,
                 recomputes=recomputes,
-                accumulates=is_accumulating(),
+                accumulates=node is not None and is_accumulating(node),
                 node=None if node is None else node._sequence_nr(),  # noqa: SLF001
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
             )
@@ -210,7 +211,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if self._phase is not Phase.BACKWARD:
             if self._phase is Phase.FORWARD:
                 self._nodes.note(position)
-            self._forwards.setdefault((module, name), []).append(position)
+                self._forwards.setdefault((module, name), []).append(position)
             return module, None, False
         forward = self._nodes.running_backward_of()
         # Gradients are enabled in backward only where forward is recomputed.

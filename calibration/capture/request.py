@@ -3,7 +3,7 @@
 import ast
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -36,6 +36,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             images or tokens.
         lora: rank of adapters around linear layers, with all else frozen; None for none.
         accumulate: micro-batches before a step of the optimizer.
+        in_backward: whether each parameter is updated in backward.
+        param_groups: groups of parameters that the optimizer updates one after the other.
+        loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
         pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
@@ -53,6 +56,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str = "sgd"
     lora: int | None = None
     accumulate: int = 1
+    in_backward: bool = False
+    param_groups: int = 1
+    loss_chunks: int = 1
     channels_last: bool = False
     real: bool = False
     pretended: str = ""
@@ -95,9 +101,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             ("--tokens", self.tokens),
             ("--lora", self.lora),
             ("--accumulate", self.accumulate),
+            ("--param-groups", self.param_groups),
+            ("--loss-chunks", self.loss_chunks),
         ):
             if number is not None and not 1 <= number <= _LARGEST:
                 raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
+        check_update(self)
         if self.real and self.pretended:
             raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
         if self.compiled and self.runs:
@@ -133,6 +142,43 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
             )
         return source
+
+
+class Update(Protocol):
+    """What an update in backward excludes: a capture's request or its program."""
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether each parameter is updated in backward."""
+
+    @property
+    def accumulate(self) -> int:
+        """Micro-batches before an update."""
+
+    @property
+    def param_groups(self) -> int:
+        """Groups of parameters."""
+
+    @property
+    def precision(self) -> Precision:
+        """Of computation."""
+
+
+def check_update(asked: Update) -> None:
+    """Refuse what cannot be together with updates in backward.
+
+    Raises:
+        CaptureError: an update needs all gradients, or those of several micro-batches.
+    """
+    if not asked.in_backward:
+        return
+    for is_found, what in (
+        (asked.accumulate > 1, f"{asked.accumulate} micro-batches, whose gradients are updated with after the last"),
+        (asked.param_groups > 1, f"{asked.param_groups} groups of parameters, which are updated at the end"),
+        (asked.precision is Precision.AMP_FLOAT16, "a gradient scaler, which looks at all gradients first"),
+    ):
+        if is_found:
+            raise CaptureError(f"in_backward: found with {what}; expected one of the two")
 
 
 def _type_in(config: Path) -> str:

@@ -25,7 +25,8 @@ from calibration.capture.libraries import (
     unknown_name,
 )
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import OPTIMIZERS, Arguments, Program
+from calibration.capture.optimizers import OPTIMIZERS
+from calibration.capture.program import Arguments, Program
 from calibration.capture.request import LIBRARIES, Request
 from calibration.capture.transformers_models import configured_model, transformers_model, transformers_names
 from calibration.capture.user_code import inputs_maker, model_maker, sample_of
@@ -42,7 +43,7 @@ _IDS: Final = 2
 
 
 def captured_together(requests: Sequence[Request], room_bytes: int = 0) -> tuple[CapturedStep, ...]:
-    """Return the captured steps of requests that differ in their batch size alone, in this process.
+    """Return the captured steps of requests that differ in batch size, loss or optimizer alone.
 
     Only the first where its storages fit into `room_bytes`, and none from one on that cannot be captured.
 
@@ -122,6 +123,9 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         precision=request.precision,
         batch_size=request.batch_size,
         accumulate=request.accumulate,
+        in_backward=request.in_backward,
+        param_groups=request.param_groups,
+        loss_chunks=request.loss_chunks,
         lora=request.lora or 0,
         labels=loss.labels,
         channels_last=request.channels_last,

@@ -75,6 +75,9 @@ def capture(  # noqa: PLR0913  # the words of the command
     optimizer: str = "adamw",
     lora: int | None = None,
     accumulate: int = 1,
+    in_backward: bool = False,
+    param_groups: int = 1,
+    loss_chunks: int = 1,
     channels_last: bool = False,
     real: bool = False,
     compile: bool = False,  # noqa: A002  # the word of torch
@@ -94,11 +97,15 @@ def capture(  # noqa: PLR0913  # the words of the command
         tokens: of a sequence, for a model by name or file.
         mode: `training` or `inference`.
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
-        optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; `adam8bit` or `adamw8bit` of
-            bitsandbytes, which need not be installed; or `none`.
+        optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; `adamw_for_loop`, which is
+            `foreach=False`; `adam8bit` or `adamw8bit` of bitsandbytes, which need not be installed; or `none`.
         lora: rank of adapters around every linear layer but that of the output, with all else frozen, as peft's
             `target_modules="all-linear"`.
         accumulate: micro-batches before a step of the optimizer.
+        in_backward: whether each parameter is updated in backward, in a hook of
+            `register_post_accumulate_grad_hook` that frees its gradient.
+        param_groups: groups of parameters that the optimizer updates one after the other.
+        loss_chunks: slices of the tokens; cross entropy of each is computed apart, in a checkpoint.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
         compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
@@ -112,6 +119,9 @@ def capture(  # noqa: PLR0913  # the words of the command
         "optimizer": optimizer,
         "lora": lora,
         "accumulate": accumulate,
+        "in_backward": in_backward,
+        "param_groups": param_groups,
+        "loss_chunks": loss_chunks,
         "channels_last": channels_last,
     }
     if isinstance(model, str):

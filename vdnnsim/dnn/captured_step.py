@@ -36,6 +36,9 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         sample_elements: tokens of a sequence; 1 for an image.
         optimizer: its name, as `adamw`; `none` without an update.
         notes: what was assumed, in sentences.
+        in_backward: whether parameters are updated in backward, one by one; such operations are of backward.
+        param_groups: groups of parameters that the optimizer updates one after the other.
+        loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         compiled: whether operations and storages are those of torch.compile.
         parallel: the layout of a rank, as it was named, `fsdp=8`; empty for one GPU.
         ranks: how many there are in all; batch size and operations are those of one.
@@ -54,10 +57,21 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     optimizer: str
     parameters: int
     notes: tuple[str, ...] = ()
+    in_backward: bool = False
+    param_groups: int = 1
+    loss_chunks: int = 1
     compiled: bool = False
     parallel: str = ""
     ranks: int = 1
     lifetimes: bool = True
+
+    @property
+    def update(self) -> str:
+        """How parameters are updated, as `adamw_fused in backward`; empty without an update."""
+        if self.mode is Mode.INFERENCE or self.optimizer == "none":
+            return ""
+        where = " in backward" if self.in_backward else ""
+        return self.optimizer + where + (f" in {self.param_groups} groups" if self.param_groups > 1 else "")
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.layers import CapturedLayer, Layer, Phase
 from vdnnsim.dnn.step import RESIDENT, Access, BufferKind, Operand, Role, Step, StepOperation, Storage, WeightGradients
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.errors import PolicyError
+from vdnnsim.errors import PolicyError, ScenarioError
 from vdnnsim.units import ElementType, Precision
 
 _OPTIMIZERS: Final = {"none": Optimizer.NONE, "sgd": Optimizer.SGD, "momentum": Optimizer.MOMENTUM}
@@ -67,8 +67,12 @@ class CapturedWorkload(Workload):
             rounds: of one micro-batch, how many make an iteration; their gradients are accumulated.
 
         Raises:
-            ScenarioError: a layer's forward writes no activation.
+            ScenarioError: a layer's forward writes no activation, or each micro-batch would be updated with.
         """
+        if rounds > 1 and captured.in_backward:
+            raise ScenarioError(
+                f"{captured.model}: found {rounds} micro-batches, expected one, for backward updates its parameters"
+            )
         if rounds > 1:
             captured = accumulating(captured, rounds)
         last = last_round(captured)

@@ -8,7 +8,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -90,7 +90,7 @@ def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
         return ()
     step = captured.base
     unknown = [each.name for each in step.operations if not each.known]
-    updated = f", the update of {step.optimizer}" if any(each.phase is Phase.UPDATE for each in step.operations) else ""
+    updated = f", the update of {step.update}" if step.update else ""
     lines = [f"Captured: {step.model} as {step.device} by {step.framework}{updated}", *step.notes]
     if unknown:
         names = ", ".join(dict.fromkeys(unknown))

@@ -155,6 +155,11 @@ PROGRAMS = {
     "language, mixed": program(Language, ids, lambda y: y[0], precision=Precision.AMP_BFLOAT16),
     "language, checkpointed": program(lambda: Language(reentrant=False), ids, lambda y: y[0]),
     "language, checkpointed reentrantly": program(lambda: Language(reentrant=True), ids, lambda y: y[0]),
+    "two linears, updated in backward": program(two_linears, numbers, in_backward=True),
+    "two linears, in groups of parameters": program(two_linears, numbers, optimizer="radam", param_groups=3),
+    "language, mixed, its loss in slices": program(
+        Language, ids, lambda y: y[0], precision=Precision.AMP_BFLOAT16, loss_chunks=3
+    ),
     "recurrent": program(Recurrent, lambda: torch.randn(4, 5, 6)),
     "custom": program(Custom, numbers, both),
 }

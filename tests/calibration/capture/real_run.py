@@ -1,6 +1,6 @@
 """Saved and live bytes of a real iteration on the CPU, measured without the recorder: storages after each operation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
@@ -29,11 +29,19 @@ class _AliveStorages(OperatorMode):
         return result
 
 
+def peak_of(given: object, step: Callable[[], object]) -> int:
+    """Return the peak of live bytes of a step, beside which the tensors of a tree are there."""
+    alive = _AliveStorages(_tensors(given))
+    with alive:
+        step()
+    return alive.peak_bytes
+
+
 def run_really(program: Program) -> tuple[int, int]:
     """Return the saved bytes and the peak of live bytes of the second iteration."""
     iteration = prepare(program, program.make_model(), "cpu", foreach=False)
     iteration.run(lambda _: None)
-    state = iteration.optimizer.state.values() if iteration.optimizer else ()
+    state = [each for optimizer in iteration.optimizers for each in optimizer.state.values()]
     scaler = vars(iteration.scaler) if iteration.scaler else {}
     given = _tensors(
         (scaler, list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.batches, *state)

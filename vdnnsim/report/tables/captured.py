@@ -42,7 +42,7 @@ def captured_table(step: CapturedStep, has_all: str) -> Document:
 
 def _caption(step: CapturedStep) -> str:
     sample = f" of {step.sample_elements} tokens" if step.sample == "sequence" else ""
-    update = f", {step.optimizer}" if step.mode is Mode.TRAINING and step.optimizer != "none" else ""
+    update = f", {step.update}" if step.update else ""
     how = f"{step.mode.value}, {step.precision.value}{update}"
     plural = "" if step.batch_size == 1 else "s"
     return f"{step.model}: {step.batch_size} {step.sample}{plural}{sample}, {how}, as {step.device}, {step.framework}"
