@@ -55,8 +55,9 @@ def rates(gpu: EfficientGpu) -> dict[str, float]:
 
 @cache
 def machines() -> dict[str, Server]:
+    """Cards; servers of several have theirs."""
     profiles = (each.server for each in shipped_profiles())
-    return {each.name: each for each in profiles if each.cost_model_kind == EFFICIENCY}
+    return {each.name: each for each in profiles if each.cost_model_kind == EFFICIENCY and each.topology is None}
 
 
 @cache

@@ -166,13 +166,12 @@ def test_sister_cards_differ_in_memory_or_number_alone() -> None:
     assert (small.gpu.multiprocessors, small.link) == (large.gpu.multiprocessors, large.link)
     assert small.gpu.dram_bytes_per_s < large.gpu.dram_bytes_per_s
     assert small.gpu.memory_bytes < large.gpu.memory_bytes
-    one, eight = server("h100_sxm"), server("h100_x8")
-    assert (one.gpu, one.link.h2d_bytes_per_s) == (eight.gpu, eight.link.h2d_bytes_per_s)
-    assert one.link.d2h_bytes_per_s == eight.link.d2h_bytes_per_s
-    assert 8 * one.host.memory_bytes == eight.host.memory_bytes
-    one, eight = server("h200"), server("h200_x8")
-    assert (one.gpu, one.kernels, one.cost_model) == (eight.gpu, eight.kernels, eight.cost_model)
-    assert one.link.h2d_bytes_per_s == eight.link.h2d_bytes_per_s
+    names = ("h100_sxm", "h100_x8"), ("h200", "h200_x8"), ("a100_80gb", "a100_80gb_x8"), ("rtx_4090", "rtx_4090_x8")
+    for one, eight in ((server(card), server(several)) for card, several in names):
+        assert (one.gpu, one.kernels, one.cost_model) == (eight.gpu, eight.kernels, eight.cost_model)
+        assert one.link.h2d_bytes_per_s == eight.link.h2d_bytes_per_s
+        assert one.link.d2h_bytes_per_s == eight.link.d2h_bytes_per_s
+        assert 8 * one.host.memory_bytes == eight.host.memory_bytes
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_cards_of_one_chip_share_their_cost_model(name: str, fitted: str) -> Non
     assert server(name).cost_model == server(fitted).cost_model
 
 
-@pytest.mark.parametrize("name", ["h100_x8", "gh200", "k40m", "titan_z"])
+@pytest.mark.parametrize("name", ["l40s_x8", "gh200", "k40m", "titan_z"])
 def test_unmeasured_kernels_are_marked_as_assumed(name: str) -> None:
     figures = [figure for figure in server(name).figures if figure.path.startswith("cost_model.")]
     assert {figure.origin for figure in figures} == {Origin.ASSUMED}

@@ -1,7 +1,7 @@
 """Topologies of the shipped servers of several GPUs."""
 
 import shutil
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,10 @@ from vdnnsim.hardware.topology import Topology
 from vdnnsim.hardware.write import profile_text
 
 PROFILES = Path(__file__).parents[2] / "hw_profiles"
-SERVERS = ("p100_x2", "p100_x4", "dgx1_p100", "h100_x8", "h200_x8", "gh200")
+SERVERS = (
+    *("p100_x2", "p100_x4", "dgx1_p100", "h100_x8", "h100_x8_96gb", "h200_x8", "gh200", "a100_80gb_x8", "rtx_4090_x4"),
+    *("rtx_4090_x8", "rtx_3090_x2_nvlink", "rtx_3090_x4", "rtx_3090_x8", "l40s_x4", "l40s_x8"),
+)
 
 
 def topology(name: str) -> Topology:
@@ -30,6 +33,10 @@ def topology(name: str) -> Topology:
         ("h100_x8", [(0, 1, 2, 3), (4, 5, 6, 7)]),
         ("h200_x8", [(0, 1, 2, 3), (4, 5, 6, 7)]),
         ("gh200", [(0,)]),
+        ("a100_80gb_x8", [(0, 1), (2, 3), (4, 5), (6, 7)]),
+        ("rtx_4090_x4", [(0, 1, 2, 3)]),
+        ("rtx_3090_x8", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        ("l40s_x8", [(0, 1, 2, 3), (4, 5, 6, 7)]),
     ],
 )
 def test_the_groups_of_gpus_are_those_of_the_machine(name: str, groups: list[tuple[int, ...]]) -> None:
@@ -56,6 +63,20 @@ def test_hopper_servers_have_a_fabric_between_all(name: str) -> None:
     found = topology(name)
     assert [hop.link for hop in found.between(0, 7)] == ["fabric-gpu0", "fabric-gpu7"]
     assert found.links["fabric-gpu0"].down_bytes_per_s == 450e9
+    assert found.multicast
+
+
+def test_geforce_cards_reach_each_other_over_nvlink_or_through_host_memory() -> None:
+    """What one of eight sends its neighbour passes the memory of their processor twice."""
+    links = [hop.link for hop in topology("rtx_4090_x8").between(0, 1)]
+    assert links == ["socket0-gpu0", "memory-socket0", "memory-socket0", "socket0-gpu1"]
+    assert [hop.link for hop in topology("rtx_3090_x2_nvlink").between(0, 1)] == ["gpu0-gpu1"]
+    assert [hop.link for hop in topology("l40s_x8").between(0, 1)] == ["switch0-gpu0", "switch0-gpu1"]
+
+
+@pytest.mark.parametrize("name", ["h100_x8", "h200_x8", "a100_80gb_x8"])
+def test_servers_for_clusters_have_a_network_card_for_each_gpu(name: str) -> None:
+    assert [card.gpus for card in topology(name).cards] == [(f"gpu{number}",) for number in range(8)]
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -85,4 +106,8 @@ def test_a_ring_goes_over_peer_links_where_they_close_one(name: str, ring: tuple
     By number 0, 1, 2, 3 leads to 7. Behind it 4 cannot be the last, and of 5 and 6 neither is a peer of 0; so 5 comes
     next, and behind 5 not 4, for the same reason, but 6, and 4 closes the ring.
     """
-    assert topology(name).ring(len(ring)) == ring
+    rings = topology(name).rings(range(len(ring)))
+    assert rings[0] == ring
+    # The cube mesh has 16 links, which are two rings, each in both directions.
+    assert len(rings) == (4 if name == "dgx1_p100" else 1)
+    assert name != "dgx1_p100" or not set(pairwise(rings[0])) & set(pairwise(rings[2]))

@@ -1,18 +1,24 @@
-"""Collectives of GPUs in simulated time: they begin when every GPU has reached them, and their copies share links.
+"""Collectives of GPUs in simulated time: they begin when all simulated members have reached them, and share links.
 
-Sums are memory-bound: n gradients are read and one is written, by the host at the bandwidth of its memory, which copies
-share, or by a GPU at the bandwidth of its DRAM, without slowing its kernels. Exchanges of DDP are timed as by NCCL
-(`vdnnsim.hardware.nccl`), between copies of the gradients into their bucket and back.
+A simulated GPU may stand for others that do the same at the same time: what it sends, they send, too, on the links of
+the hosts that are simulated. Collectives take what NCCL makes of those links (`vdnnsim.cost.collectives`): a latency,
+then bytes that flow beside all other copies.
+
+Gradients of the papers' systems are summed by the host at the bandwidth of its memory, which copies share, or by a GPU
+at the bandwidth of its DRAM, without slowing its kernels; n gradients are read and one is written. Exchanges of DDP lie
+between copies of the gradients into their bucket and back.
 """
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import simpy
 
+from vdnnsim.cost.collectives import Cluster
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.engine.interconnect import Interconnect
-from vdnnsim.hardware.nccl import Ring, wire_of
 from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Hop
 from vdnnsim.plans.operations import Aggregation, AllReduce
@@ -21,44 +27,73 @@ Process = simpy.events.ProcessGenerator
 
 
 class Collectives:
-    """The exchanges of one iteration of all GPUs of a server."""
+    """The collectives of one iteration.
 
-    def __init__(self, env: simpy.Environment, server: Server, interconnect: Interconnect, gpus: int) -> None:
-        assert server.topology is not None
+    Attributes:
+        cluster: all ranks.
+        ranks: of each simulated GPU, those on the simulated hosts that it stands for, itself first.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        server: Server,
+        interconnect: Interconnect,
+        cluster: Cluster,
+        ranks: Sequence[Sequence[int]],
+    ) -> None:
         self._env = env
-        self._topology = server.topology
+        self._topology = cluster.topology
         self._dram_bytes_per_s = server.gpu.dram_bytes_per_s
         self._links = interconnect
-        self._gpus = gpus
-        self._arrived: dict[int, int] = {}
-        self._done: dict[int, simpy.Event] = {}
+        self._cluster = cluster
+        self._ranks = ranks
+        self._gpus = len(ranks)
+        self._of = {rank: number for number, ranks_of in enumerate(ranks) for rank in ranks_of}
+        self._reached = Counter[tuple[object, ...]]()
+        self._arrived = Counter[tuple[object, ...]]()
+        self._done: defaultdict[tuple[object, ...], simpy.Event] = defaultdict(env.event)
+
+    def communicate(self, gpu: int, collective: Collective) -> simpy.Event:
+        """Join a collective; return the event of its end, the same for all members.
+
+        Members are matched by the order in which they reach the collectives of their group, and a send with the receive
+        at its other end.
+        """
+        groups = [self._cluster.group(rank, collective) for rank in self._ranks[gpu]]
+        members = frozenset(self._of[rank] for group in groups for rank in group if rank in self._of)
+        between = collective.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+        key = ("send", groups[0]) if between else (collective.ranks, collective.stride, members)
+        self._reached[gpu, key] += 1
+        number = (*key, self._reached[gpu, key])
+        done = self._done[number]
+        self._arrived[number] += 1
+        if self._arrived[number] == len(members):
+            everyone = sorted(rank for member in members for rank in self._ranks[member])
+            self._env.process(self._by_nccl(collective, self._ranks[gpu] if between else everyone, done))
+        return done
 
     def join(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:
-        """Join an exchange of nbytes; return the event of its end, the same for all GPUs."""
-        number = all_reduce.collective
-        done = self._done.setdefault(number, self._env.event())
-        self._arrived[number] = self._arrived.get(number, 0) + 1
+        """Join an exchange of nbytes of gradients; return the event of its end, the same for all GPUs."""
+        number = ("gradients", all_reduce.collective)
+        done = self._done[number]
+        self._arrived[number] += 1
         if self._arrived[number] == self._gpus:
             self._env.process(self._run(all_reduce.aggregation, nbytes, done))
         return done
 
-    def alike(self, collective: Collective, gpu: int) -> Process:  # noqa: ARG002 - every rank's ring is the same
-        """Run a collective of a captured rank, which the other ranks of its group run at the same time.
+    def _by_nccl(self, collective: Collective, ranks: Sequence[int], done: simpy.Event) -> Process:
+        yield from self._timed(collective, ranks)
+        done.succeed()
 
-        Around a ring each rank sends all but its own part once, in an all-reduce twice.
-        """
-        ranks, whole = collective.ranks, collective.nbytes
-        sent = {
-            CollectiveKind.ALL_REDUCE: 2 * whole * (ranks - 1) // ranks,
-            CollectiveKind.BROADCAST: whole,
-            CollectiveKind.SEND: whole,
-            CollectiveKind.RECEIVE: whole,
-        }.get(collective.kind, whole * (ranks - 1) // ranks)
-        order = self._topology.ring(ranks)
-        paths = [self._topology.between(*pair) for pair in zip(order, (*order[1:], order[0]), strict=True)]
-        ring = Ring(ranks, wire_of(self._topology, paths), min(self._links.rates_alone(paths)))
-        yield self._env.timeout(ring.overhead_s(ring.fastest(sent), sent))
-        yield self._env.all_of([self._links.start(path, sent).done for path in paths])
+    def _timed(self, collective: Collective, ranks: Iterable[int]) -> Process:
+        timed = self._cluster.timed(collective, ranks, self._hosts)
+        yield self._env.timeout(timed.latency_s)
+        yield self._env.all_of([self._links.start(path, nbytes).done for path, nbytes in timed.flows])
+
+    @cached_property
+    def _hosts(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(rank // self._cluster.local for rank in self._of))
 
     def _run(self, aggregation: Aggregation, nbytes: int, done: simpy.Event) -> Process:
         match aggregation:
@@ -98,22 +133,16 @@ class Collectives:
     def _in_a_bucket(self, nbytes: int) -> Process:
         # The copies into the bucket and back each read and write all bytes. NCCL's rates include its sums.
         copied_s = 2 * nbytes / self._dram_bytes_per_s
-        sent = 2 * (self._gpus - 1) * -(-nbytes // self._gpus)
-        ring = self._nccl_ring
-        yield self._env.timeout(copied_s + ring.overhead_s(ring.fastest(sent), sent))
-        yield self._env.all_of([self._links.start(path, sent).done for path in self._ring])
         yield self._env.timeout(copied_s)
-
-    @cached_property
-    def _nccl_ring(self) -> Ring:
-        rate = min(self._links.rates_alone(self._ring))
-        return Ring(self._gpus, wire_of(self._topology, self._ring), rate)
+        all_reduce = Collective(CollectiveKind.ALL_REDUCE, nbytes, "", self._gpus)
+        yield from self._timed(all_reduce, range(self._gpus))
+        yield self._env.timeout(copied_s)
 
     @cached_property
     def _ring(self) -> list[tuple[Hop, ...]]:
         """The paths from each GPU to the next."""
-        order = self._topology.ring(self._gpus)
-        return [self._topology.between(*pair) for pair in zip(order, (*order[1:], order[0]), strict=True)]
+        order = self._topology.rings(range(self._gpus))[0]
+        return [self._topology.between(*pair) for pair in pairwise((*order, order[0]))]
 
     def _copy(self, paths: Iterable[tuple[Hop, ...]], nbytes: int) -> Process:
         """Run copies at once, and wait until all are done."""

@@ -7,6 +7,7 @@ directly or through others, get new rates, all others keep theirs. Flows that st
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Final
 
 import simpy
@@ -70,39 +71,35 @@ class _Carried:
 
 
 class Interconnect:
-    """All links of a server.
+    """All links of a server, or of several of one kind.
 
     Attributes:
         loads: every change of the rate of a link, in order of time.
     """
 
-    def __init__(self, env: simpy.Environment, topology: Topology) -> None:
+    def __init__(self, env: simpy.Environment, topology: Topology, hosts: Iterable[int] = (0,)) -> None:
         self._env = env
         self._hops: list[Hop] = []
         self._crossings: dict[Hop, _Crossing] = {}
-        for name, link in topology.links.items():
+        for host, link in product(hosts, topology.links.values()):
             first = len(self._hops)
             together = link.sharing is not Sharing.SPLIT_DUPLEX
             for place, way in enumerate(Way):
-                hop = Hop(name, way)
-                alone = link.down_bytes_per_s if way is Way.DOWN else link.up_bytes_per_s
-                kept = link.kept_down if way is Way.DOWN else link.kept_up
-                if link.sharing is Sharing.SHARED:
-                    alone = max(link.down_bytes_per_s, link.up_bytes_per_s)
+                hop = Hop(link.name, way, host)
                 self._hops.append(hop)
                 self._crossings[hop] = _Crossing(
                     hop=first + place,
                     channel=first if link.sharing is Sharing.SHARED else first + place,
                     opposite=first + 1 - place,
                     domain=first if together else first + place,
-                    alone_bytes_per_s=alone,
-                    beside_bytes_per_s=alone * kept if link.sharing is Sharing.LOSSY_DUPLEX else alone,
+                    alone_bytes_per_s=link.alone_bytes_per_s(way),
+                    beside_bytes_per_s=link.beside_bytes_per_s(way),
                 )
         self._flows_in: list[dict[Flow, None]] = [{} for _ in self._hops]
         self._starting: list[Flow] = []
         self.loads: list[LinkLoad] = []
 
-    def start(self, path: tuple[Hop, ...], nbytes: int) -> Flow:
+    def start(self, path: tuple[Hop, ...], nbytes: float) -> Flow:
         """Start a copy of nbytes over a path; latencies are the caller's."""
         flow = Flow(tuple(self._crossings[hop] for hop in path), float(nbytes), self._env.event(), self._env.now)
         for crossing in flow.crossings:
@@ -161,10 +158,6 @@ class Interconnect:
                         waiting.append(neighbour)
         return found
 
-    def rates_alone(self, paths: Iterable[tuple[Hop, ...]]) -> list[float]:
-        """Return the rates of simultaneous copies over paths that are otherwise idle."""
-        return _rates([tuple(self._crossings[hop] for hop in path) for path in paths])
-
     def _share(self, flows: list[Flow]) -> None:
         for flow, rate in zip(flows, _rates([flow.crossings for flow in flows]), strict=True):
             flow.rate_bytes_per_s = rate
@@ -175,7 +168,7 @@ class Interconnect:
 
     def _end(self, flow: Flow) -> None:
         for crossing in flow.crossings:
-            del self._flows_in[crossing.domain][flow]
+            self._flows_in[crossing.domain].pop(flow, None)
         flow.rate_bytes_per_s = 0.0
         flow.done.succeed()
 

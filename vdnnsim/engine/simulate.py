@@ -16,6 +16,7 @@ from typing import Final
 import simpy
 from simpy.core import EmptySchedule
 
+from vdnnsim.cost.collectives import Cluster
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.collectives import Collectives
@@ -63,19 +64,34 @@ def simulate_server(
     server: Server,
     pinned: PinnedMemory,
     execution: Execution = Execution.EAGER,
+    ranks: Sequence[Sequence[int]] = (),
 ) -> ServerTrace:
     """Replay one iteration of several GPUs, begun together; each has a plan that fits.
+
+    Args:
+        work: plan and placement of each.
+        cost_model: of its kernels.
+        server: one of the servers.
+        pinned: when pinned memory is allocated.
+        execution: how the framework runs the network.
+        ranks: for each the ranks that do the same, its own first, of a job on as many servers as it needs; each host is
+            simulated on which one of these first ranks is. Without it, each GPU stands for itself.
 
     Raises:
         SimulationDeadlock: a plan cannot complete; the message says what each stream waits for.
     """
     env = simpy.Environment(initial_time=0.0)
     interconnect = collectives = None
+    standing = [list(each) for each in ranks] or _standing([plan for plan, _ in work])
+    places = [[(0, rank) for rank in each] for each in standing]
     if server.topology is not None:
-        assert len(work) <= len(server.topology.gpus), "the scenario was checked against the profile"
-        interconnect = Interconnect(env, server.topology)
-        collectives = Collectives(env, server, interconnect, len(work))
-    engines = [CopyEngines(env, server, gpu, interconnect, collectives) for gpu in range(len(work))]
+        cluster = Cluster(server.topology, max(map(max, standing)) + 1)
+        on = tuple(dict.fromkeys(each[0] // cluster.local for each in standing))
+        standing = [[rank for rank in each if rank // cluster.local in on] for each in standing]
+        places = [[divmod(rank, cluster.local) for rank in each] for each in standing]
+        interconnect = Interconnect(env, server.topology, on)
+        collectives = Collectives(env, server, interconnect, cluster, standing)
+    engines = [CopyEngines(env, server, gpu, its, interconnect, collectives) for gpu, its in enumerate(places)]
     gpus = [
         _Iteration(env, plan, cost_model, server, placement, pinned, execution, each)
         for (plan, placement), each in zip(work, engines, strict=True)
@@ -90,6 +106,14 @@ def simulate_server(
         stuck = [gpu.deadlock() for gpu, host in zip(gpus, hosts, strict=True) if host.is_alive]
         raise SimulationDeadlock("; ".join(dict.fromkeys(stuck))) from error
     return ServerTrace(tuple(gpu.trace() for gpu in gpus), tuple(interconnect.loads) if interconnect else ())
+
+
+def _standing(plans: Sequence[TrainingPlan]) -> list[list[int]]:
+    """Return the ranks that GPUs stand for: themselves, or one alone for all that its plan communicates with."""
+    if len(plans) > 1:
+        return [[gpu] for gpu in range(len(plans))]
+    groups = [each.collective for each in plans[0].operations if isinstance(each, operations.Communicate)]
+    return [list(range(max((each.ranks * each.stride for each in groups if each), default=1)))]
 
 
 @dataclass(eq=False)

@@ -6,8 +6,8 @@ everything else takes no time.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import simpy
@@ -35,12 +35,17 @@ Queued = operations.Operation | simpy.Event
 class CopyEngines:
     """The copy engines of one GPU, one per direction, each serving one copy at a time in order of request.
 
-    Without a topology the GPU has a link of its own.
+    Without a topology the GPU has a link of its own. The other ranks that it stands for copy as much at the same time.
+
+    Attributes:
+        gpu: its number among those that are simulated.
+        places: host and number there of each rank that it stands for, its own first.
     """
 
     env: simpy.Environment
     server: Server
     gpu: int
+    places: Sequence[tuple[int, int]]
     interconnect: Interconnect | None
     collectives: Collectives | None
 
@@ -61,19 +66,20 @@ class CopyEngines:
         elif topology is None or self.interconnect is None:
             yield self.env.timeout(copy_s(self.server.link, direction, nbytes))
         else:
-            path = topology.to_host(self.gpu) if direction is Direction.D2H else topology.from_host(self.gpu)
-            yield self.env.timeout(before_flow_s(self.server, direction, path, nbytes))
-            yield self.interconnect.start(path, nbytes).done
+            way = topology.to_host if direction is Direction.D2H else topology.from_host
+            paths = [tuple(replace(hop, host=host) for hop in way(gpu)) for host, gpu in self.places]
+            yield self.env.timeout(before_flow_s(self.server, direction, paths[0], nbytes))
+            yield self.env.all_of([self.interconnect.start(path, nbytes).done for path in paths])
 
     def exchange(self, all_reduce: operations.AllReduce, nbytes: int) -> simpy.Event:
         """Join an exchange; return the event of its end."""
         assert self.collectives is not None, "a GPU alone exchanges nothing"
         return self.collectives.join(all_reduce, nbytes)
 
-    def communicate(self, collective: Collective) -> Process:
-        """Run a collective with ranks that do the same at the same time."""
+    def communicate(self, collective: Collective) -> simpy.Event:
+        """Join a collective; return the event of its end."""
         assert self.collectives is not None, "a machine without links between GPUs was refused"
-        yield from self.collectives.alike(collective, self.gpu)
+        return self.collectives.communicate(self.gpu, collective)
 
 
 @dataclass(eq=False)
@@ -181,7 +187,9 @@ class StreamProcess:
         if communicate.collective is None:
             yield self.env.timeout(self.durations_s[position])
         else:
-            yield from self.engines.communicate(communicate.collective)
+            self.waiting_for = position
+            yield self.engines.communicate(communicate.collective)
+            self.waiting_for = None
         self.recorder.communication_ends(position, communicate, issue_s, start_s, self.env.now)
 
     def _wait(self, position: int, event: int) -> Process:

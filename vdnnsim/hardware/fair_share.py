@@ -13,23 +13,26 @@ Channel = TypeVar("Channel", bound=Hashable)
 
 
 def max_min_rates(paths: Sequence[Sequence[Channel]], capacities: Mapping[Channel, float]) -> list[float]:
-    """Return the rate of each copy over its path of channels, in the unit of the capacities."""
-    crossing: dict[Channel, set[int]] = {}
+    """Return the rate of each copy over its path of channels, in the unit of the capacities.
+
+    A copy that passes a channel twice, as one into host memory and out of it, takes twice its rate there.
+    """
+    crossing: dict[Channel, list[int]] = {}
     for copy, path in enumerate(paths):
         assert path, "a copy passes at least one channel"
         for channel in path:
-            crossing.setdefault(channel, set()).add(copy)
+            crossing.setdefault(channel, []).append(copy)
     left = {channel: capacities[channel] for channel in crossing}
     rates = [0.0] * len(paths)
     while crossing:
         # The first of equally full channels in the order of the paths, for determinism.
         fullest = min(crossing, key=lambda channel: left[channel] / len(crossing[channel]))
         rate = left[fullest] / len(crossing[fullest])
-        for copy in sorted(crossing[fullest]):
+        for copy in sorted(set(crossing[fullest])):
             rates[copy] = rate
             for channel in paths[copy]:
                 left[channel] = max(0.0, left[channel] - rate)
-                crossing[channel].discard(copy)
+                crossing[channel].remove(copy)
         for channel in [channel for channel, copies in crossing.items() if not copies]:
             del crossing[channel]
     return rates

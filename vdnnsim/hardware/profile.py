@@ -13,7 +13,8 @@ the profile (`vdnnsim.cost.kernel_table`, `vdnnsim.hardware.copies`), and the ha
     copies: {table: h200.copies.csv}
     provenance: {date: 2026-11-21, driver: "580.65"}
 
-A profile may extend another by `extends: rtx_4090`, and state only what differs.
+A profile may extend another by `extends: rtx_4090`, and state only what differs. `topology: h100_x8` takes that of
+another profile, for a server that is the same with other cards.
 """
 
 import re
@@ -51,6 +52,7 @@ _SPELLINGS = ((_MAKER.pattern, ""), (r"sxm\d+|hbm3\b", "sxm"), (r"\(maxwell\)", 
 """Spellings of socket, chip and memory in names of cards, and their normal form."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXTENDS: Final = "extends"
+_TOPOLOGY: Final = "topology"
 _OWN: Final = ("provenance", EXTENDS)
 _WHOLE: Final = ("topology", "kernels", "copies", "provenance")
 
@@ -164,9 +166,12 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     if isinstance(file.root.value, dict) and UNFINISHED in file.root.value:
         unfinished = file.root.named_members("keys")[UNFINISHED]
         raise unfinished.wrong(unfinished.text())
-    root, base = file.root, _base(file.root, path, extending)
+    root = file.root
+    base, like = (_other(root, key, path, extending) for key in (EXTENDS, _TOPOLOGY))
     if base is not None:
         root = replace(root, value=extended(base.content, root.value))
+    if like is not None:
+        root = replace(root, value=_mapping(root.value) | {_TOPOLOGY: _mapping(like.content).get(_TOPOLOGY)})
     if lacking := missing(root.value, file.lines):
         raise root.wrong(f"is not complete; missing are {lacking}")
     required, optional = _REQUIRED, (EXTENDS, *_OPTIONAL)
@@ -203,15 +208,17 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     if base is not None:
         server = inherited(server, base.server)
     description = anonymous_text("description", top["description"])
-    read_from = () if base is None else ((base.file, base.sha256), *base.read_from)
+    others = (each for each in (base, like) if each is not None)
+    read_from = tuple(dict.fromkeys(pair for each in others for pair in ((each.file, each.sha256), *each.read_from)))
     return Profile(file.name, file.sha256, description, server, root.value, folders, file.lines, read_from)
 
 
-def _base(root: Entry, path: Path, extending: tuple[Path, ...]) -> Profile | None:
-    """Return the profile that another extends; None if it extends none."""
-    if not isinstance(root.value, dict) or EXTENDS not in root.value:
+def _other(root: Entry, key: str, path: Path, extending: tuple[Path, ...]) -> Profile | None:
+    """Return the profile that another extends, or whose topology it takes; None if it names none."""
+    content = _mapping(root.value)
+    if key not in content or (key == _TOPOLOGY and not isinstance(content[key], str)):
         return None
-    entry = root.named_members("keys")[EXTENDS]
+    entry = root.named_members("keys")[key]
     name = entry.text()
     beside = path.parent / f"{name}.yaml"
     try:
@@ -259,13 +266,15 @@ def extended(base: YamlValue, own: YamlValue) -> YamlValue:
     """Return the content of a profile merged with that of its base, unchecked.
 
     What is not stated is inherited, but for `provenance`; figures are replaced as a whole, and `null` removes a key. A
-    topology, tables, and a cost model of another kind replace those of the base as a whole.
+    topology, which stands for a link as well, tables, and a cost model of another kind replace those of the base.
     """
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own
     kept = {key: value for key, value in base.items() if key not in _OWN}
     if "h2d" in _mapping(own.get("link")) or "d2h" in _mapping(own.get("link")):
         kept.pop("copies", None)
+    if "topology" in own and "link" not in own:
+        kept.pop("link", None)
     model = _mapping(own.get("cost_model"))
     if "kind" in model and model["kind"] != _mapping(base.get("cost_model")).get("kind"):
         kept.pop("cost_model", None)

@@ -1,4 +1,4 @@
-"""The section `topology` of a profile, read and written: links by type, nodes as a tree, peer links, a fabric.
+"""The section `topology` of a profile, read and written: links by type, nodes as a tree, and what else joins GPUs.
 
     topology:
       links:
@@ -13,10 +13,15 @@
         gpu1:    {kind: gpu, parent: switch0, link: PCIe gen3 x16}
       peers:
         - {gpus: [gpu0, gpu1], link: NVLink 1}
-      fabric: {gpus: [gpu0, gpu1], link: NVLink 4}
+      fabric: {gpus: [gpu0, gpu1], link: NVLink 4, multicast: true}
+      network:
+        - {gpus: [gpu0, gpu1], link: InfiniBand NDR}
+      peer_to_peer: false
 
 `...` are figures. Down is toward the GPUs, up toward host memory; of a peer link down is from its first GPU to its
-second. GPUs are numbered in the order of the file. With two sockets, a GPU copies to the memory of its own.
+second. GPUs are numbered in the order of the file. With two sockets, a GPU copies to the memory of its own. `nccl` of
+a link is what collectives reach of it (`vdnnsim.cost.nccl`); `multicast` says that the fabric sums, `peer_to_peer` that
+GPUs reach each other over PCIe, which GeForce cards do not. `network` has the network cards, each with its GPUs.
 """
 
 import re
@@ -29,12 +34,21 @@ from vdnnsim.files.messages import not_one_of, quote
 from vdnnsim.files.value import Entry
 from vdnnsim.hardware.figures import Figures, figure_lines, keys_of, quoted
 from vdnnsim.hardware.server import Figure, Link
-from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
+from vdnnsim.hardware.topology import (
+    FabricPort,
+    NetworkCard,
+    Node,
+    NodeKind,
+    PeerLink,
+    Sharing,
+    Topology,
+    TopologyLink,
+)
 
 MOST_GPUS: Final = 64
 FIGURES_AT: Final = "topology.links."
 """Prefix of the key paths of a topology's figures, before the type of link, which is quoted if it has blanks."""
-_FABRIC = "fabric"
+_FABRIC, _NETWORK, _PEER_TO_PEER, _MULTICAST = "fabric", "network", "peer_to_peer", "multicast"
 _NODE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _LINK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _-]{0,39}")
 
@@ -45,14 +59,15 @@ def read_topology(entry: Entry, figures: Figures) -> Topology:
     Raises:
         ProfileError: it is no tree from host memory to at least one GPU, or names an unknown node or link.
     """
-    keys = entry.members(("links", "nodes"), ("peers", _FABRIC))
+    keys = entry.members(("links", "nodes"), ("peers", _FABRIC, _NETWORK, _PEER_TO_PEER))
     types = _LinkTypes(keys["links"], figures)
     nodes = _nodes(keys["nodes"], types)
     gpus = [node.name for node in nodes if node.kind is NodeKind.GPU]
     peers = tuple(_peers(keys["peers"], gpus, types)) if "peers" in keys else ()
-    ports = tuple(_ports(keys[_FABRIC], gpus, types)) if _FABRIC in keys else ()
+    ports, multicast = _fabric(keys[_FABRIC], gpus, types) if _FABRIC in keys else ((), False)
+    cards = tuple(_cards(keys[_NETWORK], gpus, types)) if _NETWORK in keys else ()
     types.refuse_unused()
-    return Topology(nodes, peers, ports)
+    return Topology(nodes, peers, ports, cards, _PEER_TO_PEER not in keys or _is_true(keys[_PEER_TO_PEER]), multicast)
 
 
 def host_link(topology: Topology) -> Link:
@@ -91,6 +106,14 @@ def topology_lines(topology: Topology, figures: Sequence[Figure]) -> Iterator[st
     if topology.ports:
         names = ", ".join(port.gpu for port in topology.ports)
         yield from ("  fabric:", f"    gpus: [{names}]", f"    link: {quoted(topology.ports[0].link.kind)}")
+        if topology.multicast:
+            yield "    multicast: true"
+    if topology.cards:
+        yield "  network:"
+        for card in topology.cards:
+            yield f"    - {{gpus: [{', '.join(card.gpus)}], link: {quoted(card.link.kind)}}}"
+    if not topology.peer_to_peer:
+        yield "  peer_to_peer: false"
 
 
 class _LinkTypes:
@@ -109,18 +132,21 @@ class _LinkTypes:
     def refuse_unused(self) -> None:
         for name, entry in self._entries.items():
             if name not in self._used:
-                raise entry.wrong("is the type of no link; expected a node, peers or the fabric to have it")
+                raise entry.wrong(
+                    "is the type of no link; expected a node, peers, the fabric or the network to have it"
+                )
 
 
 def _link_type(kind: str, entry: Entry, figures: Figures) -> Callable[[str], TopologyLink]:
     if not _LINK_NAME.fullmatch(kind):
         raise entry.wrong("is no name of a type of link, expected letters, digits, blanks and any of _-")
-    required, kept = keys_of(TopologyLink)
+    required, optional = keys_of(TopologyLink)
     required.append("sharing")
-    keys = entry.members(required, kept)
+    kept = [key for key in optional if key.startswith("kept_")]
+    keys = entry.members(required, optional)
     sharing = keys["sharing"].choice(Sharing, "a way of sharing")
     if sharing is Sharing.LOSSY_DUPLEX:
-        keys = entry.members((*required, *kept))
+        keys = entry.members((*required, *kept), optional)
     else:
         for key in kept:
             if key in keys:
@@ -158,8 +184,8 @@ def _nodes(entry: Entry, types: _LinkTypes) -> tuple[Node, ...]:
 
 
 def _stated(name: str, entry: Entry) -> _StatedNode:
-    if not _NODE_NAME.fullmatch(name) or name == _FABRIC:
-        raise entry.wrong(f"is no name of a node, expected small letters, digits and _, and not {quote(_FABRIC)}")
+    if not _NODE_NAME.fullmatch(name) or name in (_FABRIC, _NETWORK):
+        raise entry.wrong(f"is no name of a node, expected small letters, digits and _, and not {quote(name)}")
     keys = entry.members(("kind",), ("parent", "link"))
     kind = keys["kind"].choice(NodeKind, "a kind of node")
     if kind is NodeKind.HOST_MEMORY:
@@ -206,10 +232,32 @@ def _peers(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[PeerLin
         yield PeerLink(first, second, types.link(keys["link"], f"{first}-{second}"))
 
 
-def _ports(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[FabricPort]:
-    keys = entry.members(("gpus", "link"))
-    for name in _gpu_names(keys["gpus"], gpus):
-        yield FabricPort(name, types.link(keys["link"], f"{_FABRIC}-{name}"))
+def _fabric(entry: Entry, gpus: list[str], types: _LinkTypes) -> tuple[tuple[FabricPort, ...], bool]:
+    """Return the ports of the fabric, and whether it sums."""
+    keys = entry.members(("gpus", "link"), (_MULTICAST,))
+    names = _gpu_names(keys["gpus"], gpus)
+    ports = tuple(FabricPort(name, types.link(keys["link"], f"{_FABRIC}-{name}")) for name in names)
+    return ports, _MULTICAST in keys and _is_true(keys[_MULTICAST])
+
+
+def _cards(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[NetworkCard]:
+    left = list(gpus)
+    for item in entry.items("network cards"):
+        keys = item.members(("gpus", "link"))
+        names = _gpu_names(keys["gpus"], gpus)
+        for name in names:
+            if name not in left:
+                raise keys["gpus"].wrong(f"{name} has a network card already, expected one")
+            left.remove(name)
+        yield NetworkCard(tuple(names), types.link(keys["link"], f"{_NETWORK}-{names[0]}"))
+    if left:
+        raise entry.wrong(f"found none for {left[0]}, expected a network card for each GPU")
+
+
+def _is_true(entry: Entry) -> bool:
+    if not isinstance(entry.value, bool):
+        raise entry.expected("true or false")
+    return entry.value
 
 
 def _gpu_names(entry: Entry, gpus: list[str]) -> list[str]:

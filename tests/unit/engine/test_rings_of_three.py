@@ -62,17 +62,21 @@ def test_each_gpu_sends_its_part_four_times() -> None:
 
 
 def test_a_bucket_goes_at_the_pace_of_the_slowest_link() -> None:
-    """58 B are parts of 20 B, the last of 18; 80 B over each link take 4 us on the peer link, 10 us on the others.
+    """Of 58 B each link carries 4/3, 77.3 B, under LL with as many of flags: 7.73 us on the peer link, 19.33 on others.
 
-    The ring crosses the tree, so a step is one over PCIe: LL takes 6.6 + 4 x 1.0 us and moves 4 B/us, which are 10 us
-    more, 20.6 in all; Simple takes 8.4 + 4 x 5.7 = 31.2. Into the bucket and back 2 x 58 B of DRAM take 0.967 us each.
+    The ring crosses the tree, so a step is one over PCIe: LL takes 6.6 + 4 x 1.0 us and 19.33 us, 29.93 in all, Simple
+    8.4 + 4 x 5.7 and 9.67, 40.87. Into the bucket and back 2 x 58 B of DRAM take 0.967 us each.
     """
     trace = replay_three(Aggregation.DDP)
 
     for gpu in trace.gpus:
         (span,) = gpu.spans_on(Stream.COMMUNICATION)
         assert span.start_s == 7.0
-        assert (span.end_s - 7.0) / US == pytest.approx(20.6 + 10.0 + 2 * 116 / 120, abs=1e-6)
-    for hop, lasted_us in {Hop("nvlink", Way.DOWN): 4.0, Hop("x2", Way.DOWN): 10.0, Hop("x2", Way.UP): 10.0}.items():
+        assert (span.end_s - 7.0) / US == pytest.approx(10.6 + 58 / 3 + 2 * 116 / 120, abs=1e-6)
+    for hop, lasted_us in {
+        Hop("nvlink", Way.DOWN): 23.2 / 3,
+        Hop("x2", Way.DOWN): 58 / 3,
+        Hop("x2", Way.UP): 58 / 3,
+    }.items():
         begin_s, end_s = (load.time_s for load in trace.loads if load.hop == hop)
         assert (end_s - begin_s) / US == pytest.approx(lasted_us, abs=1e-6)

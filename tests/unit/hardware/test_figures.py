@@ -32,7 +32,7 @@ def test_a_figure_knows_its_key_its_field_and_whether_it_may_be_left_out() -> No
         ["memory", "dram_bandwidth", "multiprocessors", "granule", "peak"],
         ["context", "context_eager", "handle"],
     )
-    assert keys_of(TopologyLink) == (["down", "up", "latency"], ["kept_down", "kept_up"])
+    assert keys_of(TopologyLink) == (["down", "up", "latency"], ["kept_down", "kept_up", "nccl"])
     # Names of element types are known, those of parameters free, types of links are named by the profile.
     peak = definition("gpu.peak.float16")
     assert (peak.path, peak.field, peak.names) == ("gpu.peak", "flop_per_s", tuple(each.value for each in ElementType))

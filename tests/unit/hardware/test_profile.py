@@ -8,7 +8,7 @@ import yaml
 
 from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, read_profile, shipped_profiles
+from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, read_profile
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power
 from vdnnsim.units import ElementType
 
@@ -203,10 +203,13 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
 
     assert refusal("no.yaml") == "'no.yaml' is not a file; looked for scenarios/no.yaml and no.yaml"
     assert refusal("n" * 300 + ".yaml").startswith(f"'{'n' * 80}...' is not a file; looked for ")
-    shipped = ", ".join(profile.server.name for profile in shipped_profiles())
-    looked_in = f"({shipped}); looked in hw_profiles, scenarios/hw_profiles, {ROOT / 'hw_profiles'}"
+    looked_in = f"; looked in hw_profiles, scenarios/hw_profiles, {ROOT / 'hw_profiles'}"
     for name in ("titan_x_maxwel", "titan_x_max/../well", "titan_x_maxw\nell", "titan_x_ma\0xwell"):
-        assert refusal(name) == f"{name!r} is not a hardware profile; did you mean 'titan_x_maxwell'? {looked_in}"
+        message = refusal(name)
+        assert message.startswith(
+            f"{name!r} is not a hardware profile; did you mean 'titan_x_maxwell'? (a10, a100_40gb,"
+        )
+        assert message.endswith(looked_in)
     assert "did you mean 'gtx_1080ti'?" in refusal("gtx")
 
 

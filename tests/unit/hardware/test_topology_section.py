@@ -9,9 +9,18 @@ from tests.unit.hardware.toy_profile import TOY, figure, refusal
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.value import Entry
 from vdnnsim.hardware.figures import Figures
-from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.profile import load_profile, read_profile
 from vdnnsim.hardware.server import Link
-from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
+from vdnnsim.hardware.topology import (
+    FabricPort,
+    NetworkCard,
+    Node,
+    NodeKind,
+    PeerLink,
+    Sharing,
+    Topology,
+    TopologyLink,
+)
 from vdnnsim.hardware.topology_section import read_topology
 from vdnnsim.hardware.write import profile_text
 
@@ -55,7 +64,7 @@ def message_of(folder: Path, section: object) -> str:
 
 
 def pcie(name: str) -> TopologyLink:
-    return TopologyLink(name, 12.0, 13.0, 2e-6, Sharing.LOSSY_DUPLEX, 0.9, 0.8, "PCIe gen3 x16")
+    return TopologyLink(name, 12.0, 13.0, 2e-6, Sharing.LOSSY_DUPLEX, 0.9, 0.8, kind="PCIe gen3 x16")
 
 
 def test_a_section_becomes_a_topology_whatever_the_order_of_its_nodes(tmp_path: Path) -> None:
@@ -109,6 +118,62 @@ def test_a_topology_that_is_written_reads_back_as_the_same(tmp_path: Path, with_
     assert read_profile(path) == server
 
 
+CLUSTER = SECTION | {
+    "links": {**SECTION["links"], "port": SECTION["links"]["port"] | {"nccl": figure("30 B/s")}},
+    "fabric": SECTION["fabric"] | {"multicast": True},
+    "network": [{"gpus": ["gpu1"], "link": "NVLink-1"}, {"gpus": ["gpu0"], "link": "port"}],
+    "peer_to_peer": False,
+}
+
+
+def test_a_fabric_that_sums_and_network_cards_are_read_and_written(tmp_path: Path) -> None:
+    """A card's link is named after its first GPU; what NCCL reaches is a figure like the others."""
+    path = write(tmp_path, CLUSTER)
+    topology = read_profile(path).topology
+    assert topology is not None
+    port = TopologyLink("network-gpu0", 40.0, 41.0, 3e-6, Sharing.SPLIT_DUPLEX, nccl_bytes_per_s=30.0, kind="port")
+    assert topology.cards[1] == NetworkCard(("gpu0",), port)
+    assert (topology.multicast, topology.peer_to_peer, topology.port(1)) == (True, False, "fabric-gpu1")
+    path.write_text(profile_text(read_profile(path), "a toy"), encoding="utf-8")
+    assert read_profile(path).topology == topology
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("network", [{"gpus": ["gpu1"], "link": "port"}], "network: found none for gpu0, expected a network card for"),
+        (
+            "network",
+            [{"gpus": ["gpu0"], "link": "port"}, {"gpus": ["gpu0"], "link": "port"}],
+            "network[1].gpus: gpu0 has a network card already",
+        ),
+        ("network", [{"gpus": ["gpu7"], "link": "port"}], "network[0].gpus[0]: 'gpu7' is not a GPU of this topology"),
+        ("peer_to_peer", "no", "peer_to_peer: found 'no', expected true or false"),
+        ("fabric", {**SECTION["fabric"], "multicast": 1}, "fabric.multicast: found 1, expected true or false"),
+    ],
+)
+def test_wrong_network_cards_are_refused(tmp_path: Path, key: str, value: object, message: str) -> None:
+    assert message_of(tmp_path, CLUSTER | {key: value}).startswith(message)
+
+
+def test_a_profile_takes_the_topology_of_another(tmp_path: Path) -> None:
+    """Its link is the path of the other's first GPU; the card that it extends keeps all but its own link."""
+    (tmp_path / "card.yaml").write_text(yaml.safe_dump(TOY | {"name": "card"}), encoding="utf-8")
+    write(tmp_path, SECTION)
+    path = tmp_path / "both.yaml"
+    both = {"schema_version": 1, "name": "both", "extends": "card", "description": "a toy", "topology": "toy"}
+    path.write_text(yaml.safe_dump(both), encoding="utf-8")
+    profile = load_profile(path)
+    assert profile.server.topology == read_profile(tmp_path / "toy.yaml").topology
+    assert profile.server.link == Link("PCIe gen3 x16", 12.0, 13.0, 4e-6)
+    assert profile.server.gpu == read_profile(tmp_path / "card.yaml").gpu
+    assert [Path(name).name for name, _ in profile.read_from] == ["card.yaml", "toy.yaml"]
+    path.write_text(yaml.safe_dump(both | {"topology": "card"}), encoding="utf-8")
+    assert "topology: found nothing" in refusal(path)
+    path.write_text(yaml.safe_dump(both | {"topology": "rtx_4090_x9"}), encoding="utf-8")
+    assert refusal(path).startswith("topology: 'rtx_4090_x9' is not a hardware profile; did you mean")
+
+
 GPU = {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"}
 
 
@@ -128,6 +193,7 @@ GPU = {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"}
         ("nodes memory link", "port", "nodes.memory: is host memory, the root of the tree"),
         ("nodes gpu1 kind", "tpu", "nodes.gpu1.kind: 'tpu' is not a kind of node"),
         ("nodes fabric", GPU, "nodes.fabric: is no name of a node"),
+        ("nodes network", GPU, "nodes.network: is no name of a node"),
         ("nodes GPU_2", GPU, "nodes.GPU_2: is no name of a node"),
         ("nodes gpu1 link", "NVLink-2", "nodes.gpu1.link: 'NVLink-2' is not a type of link"),
         ("peers 0 gpus", ["gpu0", "gpu2"], "peers[0].gpus[1]: 'gpu2' is not a GPU of this topology; did you mean"),

@@ -1,32 +1,44 @@
-"""Import hooks: a call once a module has been imported, as PyTorch, from which on its process is recorded."""
+"""Import hook that starts recording once PyTorch is imported, from the first use of CUDA on."""
 
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 
-def when_imported(name: str, do: Callable[[], None]) -> None:
-    """Call a function once a module has been imported, if it ever is."""
-    sys.meta_path.insert(0, _Waiting(name, do))
+def wait_for_pytorch(session: Path) -> None:
+    """Record this process into the folder of a session, from its first use of CUDA on; without one, do nothing."""
+
+    def imported() -> None:
+        # This module imports PyTorch.
+        from .recording import record_from_first_use
+
+        record_from_first_use(session)
+
+    when_pytorch_is_imported(imported)
+
+
+def when_pytorch_is_imported(do: Callable[[], None]) -> None:
+    """Call a function once PyTorch has been imported, if it ever is."""
+    sys.meta_path.insert(0, _Waiting(do))
 
 
 class _Waiting(MetaPathFinder):
-    """Finds a module as without this hook, and calls back when it has been imported.
+    """Finds PyTorch as without this hook, and calls back when it has been imported.
 
-    `importlib.util.find_spec` looks for it without importing it.
+    `importlib.util.find_spec("torch")` looks for it without importing it.
     """
 
-    def __init__(self, name: str, imported: Callable[[], None]) -> None:
-        self._name = name
+    def __init__(self, imported: Callable[[], None]) -> None:
         self._imported = imported
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Wrap the loader of the module; leave all others to others."""
-        if fullname != self._name:
+        """Wrap the loader of `torch`; leave all other modules to others."""
+        if fullname != "torch":
             return None
         # Another hook may follow this one.
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
