@@ -8,11 +8,16 @@
     cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.pytorch_workspace`, or the table
                        of a profile); where it searches, more in the first iteration (`vdnnsim.plans.device_requests`)
     DDP                buckets of gradients, a second copy or the gradients themselves (`vdnnsim.plans.buckets`)
+    NCCL               for each group and each of its channels the buffers that the neighbour in a ring writes: 512 KiB
+                       for LL, 4.69 MiB for LL128 and 4 MiB for Simple; those of trees, NVLS and sends come on top and
+                       are left out, as is the code of its kernels
     pinned memory      blocks of powers of two, cached when freed, each for requests of its own size
 
 Sources: github.com/pytorch/pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, `:4096:2:16:8`,
 32 MiB on compute capability 9.0) and aten/src/ATen/core/CachingHostAllocator.h (PowerOf2Ceil); both sizes of cuBLAS's
-workspace were seen in PyTorch 2.14 on pretended GPUs. That 33 GiB become 64: github.com/vllm-project/vllm issue 48436.
+workspace were seen in PyTorch 2.14 on pretended GPUs. github.com/NVIDIA/nccl, src/init.cc (DEFAULT_LL_BUFFSIZE,
+DEFAULT_LL128_BUFFSIZE, DEFAULT_BUFFSIZE) and src/include/device.h. That 33 GiB become 64: github.com/vllm-project/vllm
+issue 48436.
 """
 
 from collections import Counter
@@ -24,11 +29,18 @@ CUBLAS_BYTES: Final = 2 * 4096 * KIB + 8 * 16 * KIB
 """8,519,680 B, for each handle and stream."""
 CUBLAS_HOPPER_BYTES: Final = 32 * MIB
 _HOPPER: Final = (9, 0)
+_NCCL_CHANNEL_BYTES: Final = 8 * 512 * 8 * 16 + 120 * 640 * 8 * 8 + 4 * MIB
+"""Lines or elements of a thread x threads x steps x bytes, of LL and LL128, and Simple."""
 
 
 def cublas_workspace_bytes(compute_capability: tuple[int, int]) -> int:
     """Return cuBLAS's workspace in PyTorch for a handle and a stream, unless CUBLAS_WORKSPACE_CONFIG is set."""
     return CUBLAS_HOPPER_BYTES if compute_capability == _HOPPER else CUBLAS_BYTES
+
+
+def nccl_bytes(channels: int) -> int:
+    """Return the GPU memory of the rings of one process group."""
+    return channels * _NCCL_CHANNEL_BYTES
 
 
 def pinned_block_bytes(nbytes: int) -> int:

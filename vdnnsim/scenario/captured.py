@@ -13,6 +13,7 @@ from typing import Final
 
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.dnn.captured_check import LARGEST_SIZE
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -154,7 +155,7 @@ def scenario_of(
     Raises:
         ProfileError: the machine cannot time it.
     """
-    workload, server = model.workload(model.base.batch_size), profile.server
+    workload, server = model.workload(model.base.batch_size), machine_of_rank(profile.file, profile.server, model.base)
     if lacking := lacking_peak(profile.file, server, workload.element_type):
         raise ProfileError(lacking)
     # Messages name the file.

@@ -18,6 +18,7 @@ from typing import Final
 
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.model import ServerCosts, checked_profile
+from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
@@ -96,10 +97,13 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     # Messages name the file.
     ServerCosts(replace(profile.server, name=profile.file)).of_type(workload.element_type)
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
+    server = profile.server if captured is None else machine_of_rank(profile.file, profile.server, captured.base)
+    if captured is not None and captured.base.ranks > 1 and gpus > 1:
+        raise keys["gpus"].wrong(f"found {gpus}, expected none beside a step of one of {captured.base.ranks} ranks")
     return Scenario(
         name=printable(path.stem),
         workload=workload,
-        server=profile.server,
+        server=server,
         policies=policies,
         memory_model=memory_model,
         pinned_memory=pinned_memory,

@@ -69,7 +69,7 @@ class Simulator:
         cost_model: CostModel | None = None,
     ) -> "Simulator":
         """Return the simulator of a workload on a machine, with its own cost model if none is given."""
-        limits = MemoryLimits.of_server(server, model, gpus)
+        limits = MemoryLimits.of_server(server, model, gpus * _on_a_host(workload, server))
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
 
     @property
@@ -94,7 +94,7 @@ class Simulator:
             gpus=self.gpus,
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
-            known_copies=HostCopies(self.server, self.gpus),
+            known_copies=HostCopies(self.server, self.gpus * _on_a_host(self.workload, self.server)),
             placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
             progress=self.progress,
             deadline=self.deadline,
@@ -218,7 +218,8 @@ class Simulator:
         """Replay one iteration of plans that all have a placement."""
         placed = [each for each in placements if isinstance(each, Placement)]
         work = list(zip(plans, placed, strict=True))
-        return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution)
+        alike = [range(ranks_of(self.workload))] if ranks_of(self.workload) > 1 else ()
+        return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution, alike)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
         """Place a plan within the limits of this machine."""
@@ -246,6 +247,16 @@ class Planned:
     def refusals(self) -> list[DoesNotFit]:
         """Of the plans that do not fit."""
         return [each for each in self.placements if isinstance(each, DoesNotFit)]
+
+
+def _on_a_host(workload: Workload, server: Server) -> int:
+    """Return how many ranks of a workload share a host; those of a captured rank do the same at the same time."""
+    return min(ranks_of(workload), len(server.topology.gpus)) if server.topology is not None else 1
+
+
+def ranks_of(workload: Workload) -> int:
+    """Return how many ranks a workload is one of."""
+    return workload.captured.ranks if isinstance(workload, CapturedWorkload) else 1
 
 
 def once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:

@@ -11,6 +11,7 @@ from tests.two_gpus import PEERED
 from vdnnsim.analysis.metrics import stall_seconds
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Communicate, Release, Stream
@@ -114,3 +115,20 @@ def test_a_late_host_delays_a_collective_on_the_compute_stream() -> None:
     stall = result.trace.stalls[1]
     assert stall.cause is StallCause.HOST
     assert (round(stall.start_s, 3), stall.end_s) == (11.0, 20.0)
+
+
+def test_a_rank_of_a_server_stands_for_the_others() -> None:
+    """Both ranks have half of the host's memory, and copies that are planned share the uplink of their switch.
+
+    As one of two ranks, or as one that is not said to be one, its collectives take as long.
+    """
+    server = replace(SERVER, gpu=FAST, topology=PEERED)
+    simulators = [
+        Simulator.of(CapturedWorkload.of(step), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        for step in (sharded(), msgspec.structs.replace(sharded(), ranks=2))
+    ]
+    one, of_two = simulators
+    assert of_two.limits.host_bytes == one.limits.host_bytes // 2
+    copies = [each.setting().copies.seconds(Direction.D2H, 10) for each in simulators]
+    assert copies == [1.0, 2.0]
+    assert replay(sharded()).spans == replay(msgspec.structs.replace(sharded(), ranks=2)).spans

@@ -6,12 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, residual, sequences
+from tests.captured_steps import chain, residual, sequences, sharded
 from vdnnsim.dnn.captured_file import write_captured_step
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.errors import InputError, ScenarioError
+from vdnnsim.errors import InputError, ProfileError, ScenarioError
+from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.registry import known_policies
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.check import check_file
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
@@ -162,3 +165,22 @@ def test_a_policy_that_cuts_the_batch_is_refused_by_name(folder: Path) -> None:
     (folder / "x.yaml").write_text(text.replace("pytorch, checkpoint", "accumulate"))
     with pytest.raises(InputError, match=r"^accumulate\(p\): cuts a batch into parts, and chain was captured"):
         largest_batches(read_scenario(Path("x.yaml")))
+
+
+def test_a_step_of_a_rank_needs_a_machine_for_all(folder: Path) -> None:
+    """NCCL's 24 channels of 9,633,792 B are in the context of a GPU; a second count of GPUs is refused."""
+    step = msgspec.structs.replace(sharded(), ranks=2)
+    write_captured_step(step, folder / "rank.step.json")
+    text = SCENARIO.replace("rtx_4090", "h100_x8").format(workload="{step: rank.step.json}")
+    (folder / "x.yaml").write_text(text)
+    found = read_scenario(Path("x.yaml"))
+    one = read_profile(Path(find_profile("h100_x8", folder)))
+    assert found.server.gpu.context_bytes == one.gpu.context_bytes + 24 * 9_633_792
+    assert (
+        scenario_of(CapturedModel(step), "x", load_profile(find_profile("h100_x8", folder)), ()).server == found.server
+    )
+    (folder / "x.yaml").write_text(text + "gpus: 2\n")
+    with pytest.raises(ScenarioError, match="gpus: found 2, expected none beside a step of one of 2 ranks"):
+        read_scenario(Path("x.yaml"))
+    with pytest.raises(ProfileError, match="has one GPU, expected 2 for so many ranks"):
+        scenario(folder, "{step: rank.step.json}")

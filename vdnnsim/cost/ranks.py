@@ -1,0 +1,59 @@
+"""The machine of a rank: whether it has the GPUs of all, what NCCL takes of their memory, and its share of the host."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from vdnnsim.cost.collectives import Cluster
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.collective import Collective, CollectiveKind
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.process import nccl_bytes
+
+_SENDS = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+
+
+def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
+    """Return a machine with the buffers of NCCL in the context of its GPU; the same for a step of one GPU.
+
+    Args:
+        file: of its profile, for messages.
+        server: one of the servers of a job.
+        step: of one rank.
+
+    Raises:
+        ProfileError: it has too few GPUs.
+    """
+    if step.ranks == 1:
+        return server
+    cluster = cluster_of(file, server, step.ranks)
+    groups = dict[tuple[int, int], Collective]()
+    for each in communicating(step):
+        if each.kind not in _SENDS:
+            groups.setdefault((each.ranks, each.stride), each)
+    taken = sum(nccl_bytes(cluster.channels(each)) for each in groups.values())
+    return replace(server, gpu=replace(server.gpu, context_bytes=server.gpu.context_bytes + taken))
+
+
+def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
+    """Return ranks on servers of one kind.
+
+    Raises:
+        ProfileError: it has too few GPUs, or several servers would not be full or not be joined.
+    """
+    topology = server.topology
+    gpus = 1 if topology is None else len(topology.gpus)
+    if topology is None or gpus == 1:
+        raise ProfileError(f"{file}: has one GPU, expected {ranks} for so many ranks, as h100_x8 has eight")
+    if ranks > gpus and not topology.cards:
+        raise ProfileError(
+            f"{file}: has {gpus} GPUs and no network card, expected {ranks} GPUs, or a 'network' in its topology"
+        )
+    if ranks > gpus and ranks % gpus:
+        raise ProfileError(f"{file}: has {gpus} GPUs, expected a multiple of it in ranks, found {ranks}")
+    return Cluster(topology, ranks)
+
+
+def communicating(step: CapturedStep) -> Iterable[Collective]:
+    """Yield the collectives of a step."""
+    return (each.collective for each in step.operations if each.collective is not None)
