@@ -94,8 +94,10 @@ def environment(
     settings = {**{name: f"{number:.15g}" for name, number in numbers.items()}, **texts}
     return {
         "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
-        # Triton needs a real GPU to compile kernels.
-        "TORCH_COMPILE_DISABLE": "1",
+        # Triton links its launcher to the driver's library in this folder.
+        "TRITON_LIBCUDA_PATH": str(runtime.libraries[0].parent),
+        # Kernels are tuned by times of a pretended GPU, which a real one must not find, and in each run alike.
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
         **{f"VDNNSIM_PRETEND_{name}": text for name, text in settings.items()},
     }

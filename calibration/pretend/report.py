@@ -204,8 +204,6 @@ def _values(process: Process) -> list[str]:
             f"values are not computed: the program read a number from the GPU {_count(times, 'time')}, and got 0"
             + (f" ({shown})" if shown else "")
         )
-    if process.compiled:
-        lines.append("torch.compile was left out, and all ran eagerly: compiled code would save and need other memory")
     return lines
 
 

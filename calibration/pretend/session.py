@@ -101,7 +101,6 @@ class Process(msgspec.Struct, frozen=True):
         operator_s: of the timed steps, seconds on GPUs by operator.
         zeros_read: how often each line read a value from a GPU, the most frequent first.
         refused: operations whose result sizes depend on values.
-        compiled: whether it called `torch.compile`, which did nothing.
         ended: `by itself`, `steady`, `time`, `out of memory`, `values`, `interrupted` or `error`.
         error: the exception that ended it.
     """
@@ -117,7 +116,6 @@ class Process(msgspec.Struct, frozen=True):
     out_of_memory: tuple[OutOfMemory, ...]
     zeros_read: tuple[tuple[str, int], ...]
     refused: tuple[str, ...]
-    compiled: bool
     ended: str
     error: str
 

@@ -43,6 +43,11 @@ def _load_from_inside(module: str) -> ModuleType:
     return importlib.import_module(f"{name}.{module}")
 
 
+def _record() -> None:
+    # This module imports PyTorch.
+    _load_from_inside("recording").record_from_first_use(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
+
+
 def _follow_script() -> None:
     if importlib.util.find_spec("vdnnsim") is None:
         sys.stderr.write(f"vdnnsim: {sys.executable} finds no vdnnsim, expected it in the environment of the script\n")
@@ -54,7 +59,7 @@ def _follow_script() -> None:
 if os.environ.get("VDNNSIM_PRETEND_CLOCK") == "virtual":
     _load_from_inside("clock").follow_virtual_clock()
 if "VDNNSIM_PRETEND_SESSION" in os.environ:
-    _load_from_inside("start_recording").wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
+    _load_from_inside("imports").when_imported("torch", _record)
 if "VDNNSIM_APPLY" in os.environ:
-    _load_from_inside("start_recording").when_pytorch_is_imported(_follow_script)
+    _load_from_inside("imports").when_imported("torch", _follow_script)
 _run_the_other()

@@ -3,19 +3,21 @@
     max(FLOPs / arithmetic rate, bytes / rate of DRAM) + overhead of each kernel
 
 FLOPs are those of `torch.utils.flop_counter`, bytes those of the tensors that an operator reads and writes, each once.
+Of Triton's kernels only bytes are known (`compiled`).
 Copies to and from the host are timed by the runtime.
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from .compiled import timed_kernels
 from .driver import Driver
 
 _TYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -59,6 +61,31 @@ class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         self._rates = rates
         self._driver = driver
         self.seconds: dict[str, float] = {}
+        self._launches = timed_kernels(self._time_kernel)
+
+    def __enter__(self) -> Self:
+        """Begin, with the kernels of Triton too."""
+        self._launches.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._launches.__exit__(None, None, None)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let torch.compile compile without this mode, and run with it."""
+        return True
+
+    def _time_kernel(self, name: str, moved_bytes: float, launch: Callable[[], Any]) -> Any:  # noqa: ANN401
+        seconds = moved_bytes / self._rates.dram_bytes_per_s + self._rates.kernel_overhead_s
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self._driver.begin_operator(seconds)
+        try:
+            return launch()
+        finally:
+            self._driver.end_operator()
 
     def __torch_dispatch__(
         self,

@@ -6,6 +6,7 @@ backward hooks of modules would add a node around each.
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,6 +36,21 @@ class ModuleTracker:
             optimizers.register_optimizer_step_pre_hook(self._begins_step),
             optimizers.register_optimizer_step_post_hook(self._ends_step),
         )
+
+    def leave_modules(self) -> None:
+        """Label the optimizer and what is `labelled` alone."""
+        for handle in self._handles[:2]:
+            handle.remove()
+
+    @contextmanager
+    def labelled(self, phase: str, what: str) -> Iterator[None]:
+        """Label what is allocated within, in this thread."""
+        before = torch.cuda.memory._get_memory_metadata()  # noqa: SLF001  # its only form
+        _set_metadata(label(self._passes, phase, what))
+        try:
+            yield
+        finally:
+            _set_metadata(before)
 
     def remove(self) -> None:
         """Stop labelling."""

@@ -10,7 +10,7 @@ from .user_lines import user_line_of
 RESERVATION = "vdnnsim: reservation"
 """Label of memory that is allocated only to have PyTorch reserve it, and freed at once."""
 _GRANULE_BYTES = 512  # kMinBlockSize of c10/cuda/CUDACachingAllocator: to which PyTorch rounds a request
-_LABEL = re.compile(r"pass (\d+)(?:, (forward|backward|recomputation|optimizer)(?: of (.*?))?(?: from (.*))?)?")
+_LABEL = re.compile(r"pass (\d+)(?:, (forward|backward|recomputation|optimizer|tuning)(?: of (.*?))?(?: from (.*))?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Place:
     """Where memory was requested.
 
     Attributes:
-        phase: `forward`, `backward`, `recomputation`, `optimizer`, or `elsewhere`.
+        phase: `forward`, `backward`, `recomputation`, `optimizer`, `tuning` of a kernel by time, or `elsewhere`.
         module: path of the innermost running module, beginning with the class of the outermost; empty outside of all.
-            In backward the module reached last.
+            In backward the module reached last. Of what is compiled the graph, or the kernel that is tuned.
         line: `file:line` of the user's own code; in backward that which called the module forward. Empty if unknown.
     """
 

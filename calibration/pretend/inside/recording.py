@@ -16,6 +16,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
+from .compiled import Compiler
 from .driver import Driver
 from .durations import OperatorTimes, Rates
 from .host_reads import Reads, ValuesNotComputedError
@@ -29,6 +30,9 @@ _WARM_STEPS, _TIMED_STEPS = 1, 2
 _ENOUGH: Final = 1 << 45
 """Memory while steps are timed, more than any card has: peaks are not read then."""
 
+_COMPILES: Final = "/torch/_inductor/compile_worker/"
+"""Scripts of the processes in which torch.compile compiles kernels: they ask CUDA what a GPU is like, and no more."""
+
 
 class StoppedSteadyError(SystemExit):
     """Raised out of an optimizer's step once all is recorded; ends the program with exit status 0."""
@@ -36,36 +40,25 @@ class StoppedSteadyError(SystemExit):
 
 def record_from_first_use(session: Path) -> None:
     """Record this process from its first use of CUDA on, into the folder `session` with its `task.json`."""
+    if _COMPILES in sys.argv[0]:
+        return
     task = json.loads((session / "task.json").read_text())
-    compiled = _notice_compile()
-    torch.cuda._lazy_call(lambda: Recording(session, task, compiled))  # type: ignore[no-untyped-call]  # noqa: SLF001
-
-
-def _notice_compile() -> list[bool]:
-    """Note calls of `torch.compile`, which the environment has turned off."""
-    compiled: list[bool] = []
-    compile_nothing = torch.compile
-
-    def notice(*arguments: Any, **names: Any) -> Any:  # noqa: ANN401  # as PyTorch has it
-        compiled.append(True)
-        return compile_nothing(*arguments, **names)
-
-    torch.compile = notice
-    return compiled
+    compiler = Compiler()
+    torch.cuda._lazy_call(lambda: Recording(session, task, compiler))  # type: ignore[no-untyped-call]  # noqa: SLF001
 
 
 class Recording:
     """The record of one process, written when the process or the session ends."""
 
-    def __init__(self, session: Path, task: dict[str, Any], compiled: list[bool]) -> None:
+    def __init__(self, session: Path, task: dict[str, Any], compiler: Compiler) -> None:
         self._session = session
-        self._compiled = compiled
+        self._compiler = compiler
         self._whole: bool = task["whole"]
         self._steady_steps: int = task["steady_steps"]
         self._rates = Rates(**task["rates"])
         self._process = os.getpid()
         self._driver = Driver()
-        self._tracker: ModuleTracker | None = ModuleTracker()
+        compiler.tracker = ModuleTracker()
         self._reads = Reads()
         self._lock = threading.Lock()
         self._steps: list[list[dict[str, int]]] = []
@@ -109,7 +102,6 @@ class Recording:
                 "out_of_memory": self._refusals,
                 "zeros_read": self._reads.zeros.most_common(),
                 "refused": self._reads.refused,
-                "compiled": bool(self._compiled),
                 "ended": self._ended,
                 "error": self._error,
             }
@@ -153,7 +145,7 @@ class Recording:
         if self._times is None:
             self._driver.set_memory_bytes(_ENOUGH)
             self._times = OperatorTimes(self._rates, self._driver)
-            self._times.__enter__()  # type: ignore[no-untyped-call]
+            self._times.__enter__()
             self._timed_from = (-_WARM_STEPS, 0.0)
             return
         assert self._timed_from is not None, "set when the first of them began"
@@ -165,7 +157,7 @@ class Recording:
         if number + 1 == _TIMED_STEPS:
             torch.cuda.synchronize()
             self._step_s = (self._driver.clock_s() - since_s) / _TIMED_STEPS
-            self._times.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._times.__exit__(None, None, None)
             self._stop()
         self._timed_from = (number + 1, since_s)
 
@@ -211,9 +203,9 @@ class Recording:
         gpus = []
         snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001  # its only form
         torch.cuda.memory._record_memory_history(None)  # noqa: SLF001
-        if self._tracker is not None:
-            self._tracker.remove()
-            self._tracker = None
+        if self._compiler.tracker is not None:
+            self._compiler.tracker.remove()
+            self._compiler.tracker = None
         for gpu in range(torch.cuda.device_count()):
             state = self._state(gpu)
             if not state["reserved_bytes"]:

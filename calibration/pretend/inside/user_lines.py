@@ -1,7 +1,9 @@
 """The user's own line of code in a stack: neither of the standard library, nor of an installed package."""
 
+import os
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -11,8 +13,13 @@ _INSTALLED = tuple(
     f"{path}/" for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _CALIBRATION = Path(__file__).resolve().parents[2]
-_NOT_OWN = (f"{_CALIBRATION}/pretend/inside/", f"{_CALIBRATION}/apply/", "<")
-"""Code of the recorder and of applied plans, which is called within a program."""
+_NOT_OWN = (
+    f"{_CALIBRATION}/pretend/inside/",
+    f"{_CALIBRATION}/apply/",
+    os.environ.get("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_"),
+    "<",
+)
+"""Code of the recorder, of applied plans and of Inductor, which is called within a program."""
 _NOT_TOLD = ("torch/", "torch\\")
 
 

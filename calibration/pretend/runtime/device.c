@@ -145,6 +145,9 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
   return cudaSuccess;
 }
 
+/* DRAM moves two bits a clock and wire; a bus is made of channels of 32 wires. */
+static int bus_bits(void) { return 32 * (int)(settings.dram_bytes_per_s * 8 / (2 * settings.memory_clock_hz) / 32 + 0.5); }
+
 static void describe(struct cudaDeviceProp *properties, int gpu) {
   memset(properties, 0, sizeof *properties);
   snprintf(properties->name, sizeof properties->name, "%s", settings.name);
@@ -173,6 +176,7 @@ static void describe(struct cudaDeviceProp *properties, int gpu) {
   properties->maxBlocksPerMultiProcessor = settings.blocks_per_multiprocessor;
   properties->canMapHostMemory = properties->concurrentKernels = properties->unifiedAddressing = 1;
   properties->asyncEngineCount = 2;
+  properties->memoryBusWidth = bus_bits();
   properties->l2CacheSize = (int)settings.l2_bytes;
   properties->streamPrioritiesSupported = properties->hostRegisterSupported = 1;
   properties->cooperativeLaunch = settings.major >= 6;
@@ -219,6 +223,7 @@ static bool attribute_of(int *value, enum cudaDeviceAttr attribute, int gpu) {
     case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; return true;
     case cudaDevAttrClockRate: *value = (int)(settings.clock_hz / 1e3); return true;
     case cudaDevAttrMemoryClockRate: *value = (int)(settings.memory_clock_hz / 1e3); return true;
+    case cudaDevAttrGlobalMemoryBusWidth: *value = properties.memoryBusWidth; return true;
     case cudaDevAttrL2CacheSize: *value = properties.l2CacheSize; return true;
     case cudaDevAttrAsyncEngineCount: *value = properties.asyncEngineCount; return true;
     case cudaDevAttrPciBusId: *value = properties.pciBusID; return true;

@@ -12,7 +12,7 @@
 /* One for each GPU; addresses that nothing reads. */
 static char contexts[MOST_GPUS];
 
-static CUresult result_of(cudaError_t error) {
+CUresult result_of(cudaError_t error) {
   switch (error) {
     case cudaSuccess: return CUDA_SUCCESS;
     case cudaErrorMemoryAllocation: return CUDA_ERROR_OUT_OF_MEMORY;
@@ -20,6 +20,7 @@ static CUresult result_of(cudaError_t error) {
     case cudaErrorNoDevice: return CUDA_ERROR_NO_DEVICE;
     case cudaErrorNotSupported: return CUDA_ERROR_NOT_SUPPORTED;
     case cudaErrorInitializationError: return CUDA_ERROR_NOT_INITIALIZED;
+    case cudaErrorInvalidResourceHandle: return CUDA_ERROR_INVALID_HANDLE;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
@@ -43,6 +44,10 @@ CUresult cuGetErrorName(CUresult result, const char **name) {
     case CUDA_ERROR_NOT_INITIALIZED: *name = "CUDA_ERROR_NOT_INITIALIZED"; break;
     case CUDA_ERROR_NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; break;
     case CUDA_ERROR_INVALID_DEVICE: *name = "CUDA_ERROR_INVALID_DEVICE"; break;
+    case CUDA_ERROR_INVALID_HANDLE: *name = "CUDA_ERROR_INVALID_HANDLE"; break;
+    case CUDA_ERROR_NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; break;
+    case CUDA_ERROR_FILE_NOT_FOUND: *name = "CUDA_ERROR_FILE_NOT_FOUND"; break;
+    case CUDA_ERROR_NO_BINARY_FOR_GPU: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
     case CUDA_ERROR_NOT_SUPPORTED: *name = "CUDA_ERROR_NOT_SUPPORTED"; break;
     default: *name = NULL; return CUDA_ERROR_INVALID_VALUE;
   }
@@ -131,10 +136,32 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetDevice(CUdevice *gpu) {
+  *gpu = current_gpu();
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxSetCurrent(CUcontext context) {
   char *one = (char *)context;
   if (one < contexts || one >= contexts + MOST_GPUS) return CUDA_ERROR_INVALID_VALUE;
   return result_of(cudaSetDevice((int)(one - contexts)));
+}
+
+/* Where device memory and pinned memory are, and what their addresses are on the GPU: those of the host. */
+CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address) {
+  struct cudaPointerAttributes found;
+  cudaError_t error = cudaPointerGetAttributes(&found, (void *)address);
+  if (error) return result_of(error);
+  if (found.type == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)value = address; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = found.device; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)value = (CUcontext)&contexts[found.device]; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *(unsigned *)value = found.type == cudaMemoryTypeDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      return CUDA_SUCCESS;
+    default: name_absent("cuPointerGetAttribute of an attribute that is not told"); return CUDA_ERROR_NOT_SUPPORTED;
+  }
 }
 
 CUresult cuMemGetInfo(size_t *left, size_t *all) { return result_of(cudaMemGetInfo(left, all)); }

@@ -55,8 +55,6 @@ static const char *reason_of(const char *name) {
     return "; PyTorch asks for it with backend:cudaMallocAsync, and its own allocator is the one that works here";
   if (strstr(name, "Graph") || strstr(name, "Capture")) return "; graphs are neither captured nor replayed on it";
   if (strstr(name, "Ipc") || strstr(name, "Shareable")) return "; processes cannot share memory of pretended GPUs";
-  if (strstr(name, "Module") || strstr(name, "Library") || strstr(name, "cuLaunch"))
-    return "; kernels that are compiled at run time, as Triton's, cannot be loaded on it";
   return "";
 }
 

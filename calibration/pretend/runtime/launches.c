@@ -11,12 +11,6 @@
  * kernels that no operator was announced for. */
 #define BYTES_A_THREAD 64.0
 
-struct kernel {
-  const void *host;
-  const struct module *module;
-  const char *name; /* stays in the library that registered it */
-  void (*stand_in)(void **arguments, dim3 grid, dim3 block);
-};
 static struct kernel *kernels; /* an open hash table by address */
 static size_t kernel_count, kernel_room;
 
@@ -105,27 +99,26 @@ static cudaError_t runnable(const struct kernel *kernel) {
   return image_for(kernel->module, settings.major, settings.minor) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
-static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
-                          cudaStream_t handle) {
-  cudaError_t error = enter_context();
-  if (error) return error;
+/* The engine of a kernel, and what it lasts alone. That of torch.cuda._sleep waits for as many cycles as it is told, in
+ * one thread, beside which others run. */
+static enum engine engine_of(const char *name, dim3 grid, dim3 block, void **arguments, nanoseconds *alone) {
+  double threads = (double)block.x * block.y * block.z * grid.x * grid.y * grid.z;
+  *alone = settings.launch + in_nanoseconds(BYTES_A_THREAD * threads / settings.dram_bytes_per_s);
+  if (!arguments || !strstr(name, "spin_kernel")) return ENGINE_KERNELS;
+  *alone = in_nanoseconds((double)*(int64_t *)arguments[0] / settings.clock_hz);
+  return ENGINE_NONE;
+}
+
+cudaError_t launch(const struct kernel *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                   cudaStream_t handle) {
   struct stream *stream = stream_of(handle);
   if (!stream || stream_gpu(stream) != current_gpu()) return leave(cudaErrorInvalidResourceHandle);
   if (!configurable(grid, block, shared)) return leave(cudaErrorInvalidConfiguration);
-  const struct kernel *kernel = kernel_of(host);
-  error = runnable(kernel);
-  if (error) return leave(error);
   counts[COUNT_LAUNCH]++;
-  double threads = (double)block.x * block.y * block.z * grid.x * grid.y * grid.z;
-  nanoseconds alone = settings.launch + in_nanoseconds(BYTES_A_THREAD * threads / settings.dram_bytes_per_s);
-  /* The kernel of torch.cuda._sleep waits for as many cycles as it is told, in one thread, beside which others run. */
-  enum engine engine = ENGINE_KERNELS;
-  if (arguments && strstr(kernel->name, "spin_kernel")) {
-    alone = in_nanoseconds((double)*(int64_t *)arguments[0] / settings.clock_hz);
-    engine = ENGINE_NONE;
-  }
+  nanoseconds alone;
+  enum engine engine = engine_of(kernel->name, grid, block, arguments, &alone);
   nanoseconds done = put(stream, engine, kernel_lasts(alone));
-  if (settings.log_kernels) pretend_log("kernel %s", kernel->name);
+  if (settings.log_kernels) pretend_log("kernel %s %u %u %u", kernel->name, grid.x, grid.y, grid.z);
   void (*stand_in)(void **, dim3, dim3) = kernel->stand_in;
   if (stand_in) settle_before_kernel(done);
   leave(cudaSuccess);
@@ -133,21 +126,30 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **argume
   return cudaSuccess;
 }
 
+static cudaError_t launch_registered(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                     cudaStream_t stream) {
+  cudaError_t error = enter_context();
+  if (error) return error;
+  const struct kernel *kernel = kernel_of(host);
+  error = runnable(kernel);
+  return error ? leave(error) : launch(kernel, grid, block, arguments, shared, stream);
+}
+
 EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
                                       cudaStream_t stream) {
-  return launch(kernel, grid, block, arguments, shared, stream);
+  return launch_registered(kernel, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
                              cudaStream_t stream) {
-  return launch(host, grid, block, arguments, shared, stream);
+  return launch_registered(host, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
                                         cudaStream_t stream) {
-  return launch(host, grid, block, arguments, shared, stream);
+  return launch_registered(host, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *configuration, const void *host, void **arguments) {
-  return launch(host, configuration->gridDim, configuration->blockDim, arguments, configuration->dynamicSmemBytes,
-                configuration->stream);
+  return launch_registered(host, configuration->gridDim, configuration->blockDim, arguments,
+                           configuration->dynamicSmemBytes, configuration->stream);
 }
 
 /* Let a function of the host do what kernels do whose name has a part; returns how many there are. It is called when
@@ -189,7 +191,7 @@ cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attrib
 }
 
 /* Threads, blocks, registers and shared memory of a multiprocessor each allow for so many blocks. */
-static int resident_blocks(int threads, size_t shared) {
+int resident_blocks(int threads, size_t shared) {
   if (threads < 1 || threads > 1024) return 0;
   int by_threads = settings.threads_per_multiprocessor / threads;
   int by_registers = settings.registers_per_multiprocessor / (threads * ASSUMED_REGISTERS);

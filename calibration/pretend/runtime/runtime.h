@@ -34,7 +34,7 @@ struct settings {
   int gpus, multiprocessors, major, minor;
   int threads_per_multiprocessor, blocks_per_multiprocessor, registers_per_multiprocessor;
   size_t memory_bytes, context_bytes, l2_bytes, shared_memory_per_multiprocessor, shared_memory_per_block;
-  double clock_hz, memory_clock_hz, memory_bus_bits;
+  double clock_hz, memory_clock_hz;
   double h2d_bytes_per_s, d2h_bytes_per_s, dram_bytes_per_s, flop_per_s, pin_bytes_per_s;
   nanoseconds copy_latency, launch, pin_latency, issue;
   bool real_clock, delayed_copies, log_kernels;
@@ -78,6 +78,24 @@ EXPORT void pretend_log(const char *format, ...) __attribute__((format(printf, 1
 struct module;
 /* The compute capability, times ten, of the image that a GPU would take of a library's kernels; 0 if there is none. */
 int image_for(const struct module *module, int major, int minor);
+
+/* ---- launches.c: kernels, and launches of them ---- */
+
+struct kernel {
+  const void *host; /* of one that a library registered */
+  const struct module *module;
+  const char *name;
+  void (*stand_in)(void **arguments, dim3 grid, dim3 block);
+};
+/* Put a kernel on a stream; the last thing that a call does, for it lets go of the lock. */
+cudaError_t launch(const struct kernel *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                   cudaStream_t stream);
+/* How many blocks of so many threads and bytes a multiprocessor runs at a time, by a guess of registers; no lock. */
+int resident_blocks(int threads, size_t shared);
+
+/* ---- driver.c ---- */
+
+CUresult result_of(cudaError_t error);
 
 /* ---- addresses.c: the capacity of each GPU, and where the bytes of device memory lie ---- */
 

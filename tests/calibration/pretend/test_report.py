@@ -37,7 +37,6 @@ PROCESS = Process(
     out_of_memory=(),
     zeros_read=(("/projects/train.py:12", 3), ("", 1)),
     refused=(),
-    compiled=False,
     ended="steady",
     error="",
 )
@@ -107,7 +106,6 @@ def test_findings_in_sentences(card: Card) -> None:
         (changed(ended="interrupted"), "interrupted"),
         (changed(ended="error", error="ValueError: mine"), "ValueError: mine"),
         (changed(refused=("nonzero gives", "nonzero gives")), "nonzero gives"),
-        (changed(compiled=True), "torch.compile was left out"),
     ],
 )
 def test_each_hindrance_is_one_sentence(card: Card, process: Process, sentence: str) -> None:

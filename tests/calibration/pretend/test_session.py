@@ -21,7 +21,6 @@ RECORD: dict[str, object] = {
     "torch": "2.14.1",
     "operator_s": {},
     "zeros_read": [["train.py:3", 2]],
-    "compiled": False,
     "ended": "by itself",
     "error": "",
 }

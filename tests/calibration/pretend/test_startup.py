@@ -37,10 +37,10 @@ def test_recording_waits_until_pytorch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("print('imported')")
     program = """
 import importlib.util
-import vdnnsim_pretend_inside.start_recording as begin, sys
+import vdnnsim_pretend_inside.imports as begin, sys
 sys.meta_path.remove(sys.meta_path[0])
-begin.when_pytorch_is_imported(lambda: print('first'))
-begin.when_pytorch_is_imported(lambda: print('second'))
+begin.when_imported('torch', lambda: print('first'))
+begin.when_imported('torch', lambda: print('second'))
 assert importlib.util.find_spec('torch') is not None
 print('found')
 import torch

@@ -71,7 +71,7 @@ record = {
     "process": 7, "rank": 0, "torch": "2.14.1", "gpus": [{"gpu": 0, **most, "peak": peak}],
     "steps": [[most]] if fits else [], "steady_from_step": 1 if fits else None, "step_s": 0.5 if fits else None,
     "operator_s": {"mm": 0.5} if fits else {}, "out_of_memory": [] if fits else [refused], "zeros_read": [],
-    "refused": [], "compiled": False, "ended": "steady" if fits else "out of memory", "error": "",
+    "refused": [], "ended": "steady" if fits else "out of memory", "error": "",
 }
 (session / "process-7.json").write_text(json.dumps(record))
 (session / "snapshot-7.pickle").write_bytes(b"snapshot")
