@@ -28,7 +28,8 @@ class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             broadcast, a send and a receive move, and what one rank gives to an all-to-all, its own part included.
         element_type: of the buffer, in which a reduction adds.
         ranks: how many take part; 2 in a send and a receive.
-        stride: between neighbours: 1 where ranks follow each other, as on one host.
+        stride: between neighbours: 1 where ranks follow each other, as on one host. Of a send and a receive it leads to
+            the other rank, and is below 0 where that has a lower number.
     """
 
     kind: CollectiveKind

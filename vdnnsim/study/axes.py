@@ -8,9 +8,10 @@
 A range ends at the last value that is not above `to`; a count has equal steps and both ends among its values.
 
 `link.bandwidth` sets both directions, in a topology of every link of the type that connects GPU 0. There `link.latency`
-is that of the whole path from GPU 0 to host memory, of which each link keeps its share. Measured copies are scaled by
-what a figure changes in latency plus bytes over bandwidth. `gpu.compute_speed` divides the time of every kernel,
-measured or predicted. `workload.element_type` is the old name of `workload.precision`.
+is that of the whole path from GPU 0 to host memory, of which each link keeps its share. `link.nvlink` joins all GPUs of
+a server by a switch, in place of what joins them. Measured copies are scaled by what a figure changes in latency plus
+bytes over bandwidth. `gpu.compute_speed` divides the time of every kernel, measured or predicted.
+`workload.element_type` is the old name of `workload.precision`.
 """
 
 import math
@@ -36,7 +37,7 @@ from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS, MOST_TOKENS
 from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, TOKENS_KEY, Value, shown, stated_by_capture
-from vdnnsim.study.points.server_figures import BANDWIDTH, COMPUTE_SPEED
+from vdnnsim.study.points.server_figures import BANDWIDTH, COMPUTE_SPEED, NVLINK
 from vdnnsim.study.study import Axis
 from vdnnsim.units import ElementType, Precision
 
@@ -123,6 +124,7 @@ def _figures() -> Iterator[Key]:
     """Yield the figures that decide a result, with every name below a key."""
     parameters = [field.name for field in fields(CostParameters)]
     yield _figure(BANDWIDTH, definition("link.h2d"))
+    yield _figure(NVLINK, definition("link.h2d"))
     for each in FIGURES:
         if not each.stated.decides:
             continue

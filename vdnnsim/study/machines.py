@@ -24,6 +24,7 @@ from vdnnsim.analysis.machines import Offer, Ranking, Unfit, cost_of
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.cost.machine import lacking_peak
+from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.cost.trust import trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.engine.host import Execution
@@ -179,13 +180,10 @@ def _try(
 
     The second deadline is of policies that search.
     """
-    server = profile.server
-    there = _gpus(server)
-    if there < scenario.gpus:
-        has = "one GPU" if there == 1 else f"{there} GPUs"
-        return Unfit(server.name, f"has {has}, and {scenario.gpus} are asked for")
-    if lacking := lacking_peak(server.name, server, scenario.workload.element_type):
-        return Unfit(server.name, lacking)
+    try:
+        server = _suited(scenario, profile.server)
+    except ProfileError as failure:
+        return Unfit(profile.server.name, str(failure).removeprefix(f"{profile.server.name}: "))
     on_it = replace(scenario, server=server)
     found: list[Offer] = []
     reasons: list[tuple[int, str]] = []
@@ -217,6 +215,21 @@ def _try(
     missed = f"not tried in time: {listed([each.label for each in untried])}" if untried else ""
     reason = "; ".join(filter(None, (_why(server, reasons) if reasons else "", missed)))
     return Unfit(server.name, reason, undecided=bool(untried))
+
+
+def _suited(scenario: Scenario, server: Server) -> Server:
+    """Return a machine for a scenario, with what NCCL takes there.
+
+    Raises:
+        ProfileError: it has too few GPUs, or no peak of the precision.
+    """
+    there = _gpus(server)
+    if there < scenario.gpus:
+        has = "one GPU" if there == 1 else f"{there} GPUs"
+        raise ProfileError(f"has {has}, and {scenario.gpus} are asked for")
+    if lacking := lacking_peak(server.name, server, scenario.workload.element_type):
+        raise ProfileError(lacking)
+    return server if scenario.captured is None else machine_of_rank(server.name, server, scenario.captured.base)
 
 
 def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:

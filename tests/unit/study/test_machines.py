@@ -4,24 +4,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.captured_steps import sharded
 from tests.command_line import ROOT, csv_rows
 from tests.overlaps import overlapping
 from vdnnsim.analysis.machines import Offer, Order, Ranking, cost_of
 from vdnnsim.cost.trust import PEAKS_TOO_LOW, Basis, Trust, certain_bytes
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.errors import ScenarioError
 from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import load_profile
+from vdnnsim.hardware.profile import load_profile, read_profile
 from vdnnsim.planning.deadline import PAST, Deadline
 from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.machines import findings, machine_rows, shown, title
 from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study import machines
 from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
+from vdnnsim.study.points.resolve import Resolver
 
 SCENARIO = """
 schema_version: 1
@@ -222,3 +228,21 @@ def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None
 )
 def test_trust_in_a_machine_in_words(trust: Trust, resting: str, expected: str) -> None:
     assert (trust.resting, trust.expected) == (resting, expected)
+
+
+def test_a_rank_needs_a_machine_for_all_ranks(tmp_path: Path) -> None:
+    """Of one of two ranks: eight RTX 4090 have the other, and NCCL takes two channels of 9,633,792 B; one has not."""
+    step = msgspec.structs.replace(sharded(), ranks=2)
+    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("rtx_4090", "rtx_4090_x8")]
+    scenario = scenario_of(CapturedModel(step), "x", profiles[1], (PyTorch(),))
+    ranking = rank_machines(scenario, profiles)
+    assert [each.names for each in ranking.offers] == [("rtx_4090_x8",)]
+    assert [(each.name, each.reason) for each in ranking.unfit] == [
+        ("rtx_4090", "has one GPU, expected 2 for so many ranks, as h100_x8 has eight")
+    ]
+    resolved = Resolver(scenario, tmp_path).resolve({"hardware": "rtx_3090_x4", "policy": PyTorch()})
+    assert resolved.scenario is not None
+    alone = read_profile(shipped_folder(PROFILES) / "rtx_3090_x4.yaml").gpu
+    assert resolved.scenario.server.gpu.context_bytes == alone.context_bytes + 2 * 9_633_792
+    refused = Resolver(scenario, tmp_path).resolve({"hardware": "rtx_3090", "policy": PyTorch()})
+    assert "has one GPU, expected 2" in refused.error

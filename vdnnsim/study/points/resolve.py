@@ -11,6 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.model import checked_profile
+from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
@@ -159,7 +160,7 @@ class Resolver:
     def _decided(self, point: Point) -> "tuple[str, Workload, str, _Machine, _Choices]":
         """Return the key of a point, its workload with its key, its machine and its other values."""
         workload, of_workload = self._workloads.get(tuple(map(point.get, _OF_WORKLOAD)), lambda: self._workload(point))
-        on_machine = tuple([item for item in point.items() if item[0].startswith(_OF_MACHINE)])
+        on_machine = tuple([item for item in point.items() if item[0].startswith((*_OF_MACHINE, STEP_KEY))])
         machine = self._machines.get(on_machine, lambda: self._machine(point))
         chosen = tuple(map(point.get, _OF_CHOICES))
         choices = self._choices.get((of_workload, chosen), lambda: self._chosen(point, workload.mode))
@@ -232,6 +233,8 @@ class Resolver:
         server = self._base.server
         if (name := cast("str | None", point.get("hardware"))) is not None:
             server = self._profiles.get(name, lambda: checked_profile(find_profile(name, self._folder)).server)
+            if (model := self._captured(point)) is not None:
+                server = machine_of_rank(name, server, model.base)
         server = with_figures(server, figures)
         costs, copies = _costs_text(server), repr((server.link, replace(server.host, memory_bytes=0), server.topology))
         return _Machine(_digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)

@@ -10,12 +10,16 @@ from vdnnsim.errors import StudyError
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.figures import with_number
 from vdnnsim.hardware.server import Link, Server
-from vdnnsim.hardware.topology import FabricPort, PeerLink, Topology, TopologyLink
+from vdnnsim.hardware.topology import FabricPort, Sharing, Topology, TopologyLink
 
 COMPUTE_SPEED: Final = "gpu.compute_speed"
 """A factor that divides the time of every kernel; no figure of a machine."""
 BANDWIDTH: Final = "link.bandwidth"
 """Of both directions."""
+NVLINK: Final = "link.nvlink"
+"""Of a GPU each way, to a switch that joins all GPUs of a server."""
+_NVLINK_S: Final = 10e-6
+"""Of the order that small copies take from call to end on any GPU, as in the profiles."""
 
 _RATES = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s"}
 """Of a link in a topology."""
@@ -32,6 +36,9 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
         if path.startswith(("cost_model.", "gpu.peak.")) and basis_of(server) is Basis.MEASURED:
             why = f"the kernels of this machine are in a table; vary {COMPUTE_SPEED}"
             raise StudyError(f"{server.name}: {path}: {why}")
+        if path == NVLINK:
+            server = _with_nvlink(server, number)
+            continue
         for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):
             server = _with_curves(with_number(server, each, number), server.link)
             if server.topology is not None and each == "link.latency":
@@ -53,13 +60,29 @@ def _with_curves(server: Server, before: Link) -> Server:
     return replace(server, link=replace(link, copies=link.copies.scaled(factor)))
 
 
+def _with_nvlink(server: Server, bytes_per_s: float) -> Server:
+    topology = server.topology
+    if topology is None or len(topology.gpus) == 1:
+        raise StudyError(f"{server.name}: {NVLINK}: found one GPU, expected a machine with several, as rtx_4090_x8")
+    ports = tuple(
+        FabricPort(gpu.name, TopologyLink(f"fabric-{gpu.name}", *[bytes_per_s] * 2, _NVLINK_S, Sharing.SPLIT_DUPLEX))
+        for gpu in topology.gpus
+    )
+    return replace(server, topology=replace(topology, peers=(), ports=ports, multicast=False))
+
+
 def _with_rate(topology: Topology, rate: str, number: float) -> Topology:
-    """Change a rate of every link of the type that connects GPU 0."""
+    """Change a rate of every link of the type that connects GPU 0, of which collectives keep the share of down."""
     own = topology.gpus[0].link
     assert own is not None, "a GPU is no root"
 
     def changed(link: TopologyLink) -> TopologyLink:
-        return replace(link, **{rate: number}) if link.kind == own.kind else link  # type: ignore[arg-type]  # a float
+        if link.kind != own.kind:
+            return link
+        nccl = link.nccl_bytes_per_s
+        if nccl is not None and rate == _RATES["link.h2d"]:
+            nccl *= number / link.down_bytes_per_s
+        return replace(link, nccl_bytes_per_s=nccl, **{rate: number})  # type: ignore[arg-type]  # a float
 
     return _with_links(topology, changed)
 
@@ -84,8 +107,10 @@ def _with_latency(topology: Topology, number: float) -> Topology:
 
 
 def _with_links(topology: Topology, changed: Callable[[TopologyLink], TopologyLink]) -> Topology:
-    return Topology(
-        tuple(replace(node, link=node.link and changed(node.link)) for node in topology.nodes),
-        tuple(PeerLink(peer.first, peer.second, changed(peer.link)) for peer in topology.peers),
-        tuple(FabricPort(port.gpu, changed(port.link)) for port in topology.ports),
+    return replace(
+        topology,
+        nodes=tuple(replace(node, link=node.link and changed(node.link)) for node in topology.nodes),
+        peers=tuple(replace(peer, link=changed(peer.link)) for peer in topology.peers),
+        ports=tuple(replace(port, link=changed(port.link)) for port in topology.ports),
+        cards=tuple(replace(card, link=changed(card.link)) for card in topology.cards),
     )
