@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
@@ -45,19 +46,24 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 collect_rarely()
 
 
+# Before pytest leaves out those that are `thorough`.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    seen: set[tuple[Path, str]] = set()
+    cases = Counter[tuple[Path, str]]()
     for item in items:
         function = item.path, item.nodeid.partition("[")[0]
-        folders = (_TESTS / "unit",) if function in seen else COUNTED
-        seen.add(function)
+        if (mark := item.get_closest_marker("sampled")) and cases[function] % mark.args[0]:
+            item.add_marker(pytest.mark.thorough)
+        folders = (_TESTS / "unit",) if cases[function] else COUNTED
+        cases[function] += 1
         is_written_for_lines = any(item.path.is_relative_to(each) for each in folders)
         if not is_written_for_lines or item.get_closest_marker("hypothesis") or item.get_closest_marker("replay"):
             item.add_marker(pytest.mark.no_cover)
 
 
-def pytest_collection_finish() -> None:
-    """Leave imports and collected tests out of garbage collections, of which each capture of a step makes two."""
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> None:
+    """Leave collected tests and what was imported since out of garbage collections: each capture makes two."""
     gc.collect()
     gc.freeze()
 

@@ -94,6 +94,7 @@ def run(model: nn.Module, order: str, applied: Applied) -> list[Tensor]:
     return [*found, *trained.buffers()]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kinds", LATE)
 def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[type[Action], ...]) -> None:
     with with_schedule(made, late(made.loop.schedule, *kinds)):

@@ -51,6 +51,7 @@ pytestmark = pytest.mark.parametrize("name", POLICIES)
 networks = pytest.mark.parametrize("network", NETWORKS)
 
 
+@pytest.mark.sampled(3)
 @networks
 def test_the_plan_keeps_the_contract_and_releases_all_it_allocates(name: str, network: str) -> None:
     """The check proves that nothing is left allocated; every buffer is released as often as it is allocated."""

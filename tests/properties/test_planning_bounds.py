@@ -124,6 +124,7 @@ def simulator_of(network: str) -> Simulator:
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "network"), CASES)
 def test_no_schedule_of_a_policy_is_faster(name: str, network: str) -> None:
     """On 12 GiB and, where that decides, on less, down to what the plan does not fit: then in what it takes."""

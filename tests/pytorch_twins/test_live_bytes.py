@@ -30,6 +30,7 @@ def our_peak_bytes(graph: LayerGraph, batch_size: int, *, gradients_kept: bool) 
     return peak_bytes
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("gradients_kept", [False, True], ids=["set to none", "kept"])
 @pytest.mark.parametrize("network", each_network([*NETWORKS, *MEMBERS]))
 def test_peak_live_bytes_are_those_of_pytorch(network: str, gradients_kept: bool) -> None:  # noqa: FBT001 - as pytest gives it

@@ -12,8 +12,8 @@ import pytest
 from tests.study.kills import MAIN, begin, look, study_file
 from tests.toy import ROOT
 
-BATCHES = 120
-KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 480 points; the same command goes on\n")
+BATCHES = 60
+KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 240 points; the same command goes on\n")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ],
 )
 def test_an_interrupted_sweep_resumes(tmp_path: Path, undisturbed: bytes, processes: int, number: int) -> None:
-    """120 batch sizes, two links and two policies are 480 points.
+    """60 batch sizes, two links and two policies are 240 points.
 
     The database has the points that it reports as kept, and perhaps a few more. No process prints anything else.
     """
@@ -44,7 +44,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path, undisturbed: bytes, proces
     assert kept is not None, said
     found = look(out)
     assert found.sound
-    assert 0 < int(kept[1]) <= len(found.keys) < 480
+    assert 0 < int(kept[1]) <= len(found.keys) < 240
 
     assert begin(study, out).wait() == 0
     assert (out / "results.csv").read_bytes() == undisturbed

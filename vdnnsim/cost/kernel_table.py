@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -196,7 +197,12 @@ def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
     data = read_table(kernels.table)
     if hashlib.sha256(data).hexdigest() != kernels.sha256:
         raise ProfileError(f"{file_name(kernels.table)}: has changed since its profile was read, expected it to stay")
-    return parse_table(kernels.table, data, COLUMNS, _rows)
+    return _measured_rows(kernels.table, data)
+
+
+@lru_cache(maxsize=16)
+def _measured_rows(path: Path, data: bytes) -> tuple[KernelRow, ...]:
+    return parse_table(path, data, COLUMNS, _rows)
 
 
 def _cells(row: KernelRow) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ If kernels of the element type were measured, all times are those, or predicted 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
+from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Layer, Phase
@@ -29,7 +31,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import file_name, not_one_of
 from vdnnsim.hardware.profile import Profile, load_profile
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import MeasuredKernels, Server
 from vdnnsim.units import ElementType
 
 _PARAMETER: Final = re.compile(r"cost_model(?:\.|: ')?(?P<key>\w*)")
@@ -140,9 +142,8 @@ class ServerCosts(CostModel):
                 kernels = self._server.kernels
                 assert kernels is not None, "without a table the cost model has served float32"
                 gap = f"{kernels.table.name} times no kernel in {half.value}; those of float32 stand in"
-                peaks = peak_roofline(self._server, half)
-                model = MeasuredCosts(read_measured_kernels(kernels), peaks, ElementType.FLOAT32)
-                self._narrow_models[half] = model, gap
+                model = _measured(kernels, peak_roofline(self._server, half), ElementType.FLOAT32)
+                self._narrow_models[half] = model.anew(), gap
         return self._narrow_models[half]
 
     def of_type(self, element_type: ElementType) -> MachineCosts:
@@ -166,7 +167,7 @@ class ServerCosts(CostModel):
             in_tf32 = element_type is ElementType.TF32 and server.kernels.tf32
             stored = ElementType.FLOAT32 if in_tf32 else element_type
             if stored.value in _timed(rows):
-                table = MeasuredCosts(rows, peak_roofline(server, stored), stored)
+                table = _measured(server.kernels, peak_roofline(server, stored), stored).anew()
                 if server.cost_model_kind != EFFICIENCY or any(row.count for row in rows):
                     if other := server.kernels.timed_on:
                         why = f"were timed on {other}, which has another GPU or other peaks"
@@ -184,6 +185,12 @@ class ServerCosts(CostModel):
         model = KINDS[server.cost_model_kind](server)
         peak_roofline(server, element_type)
         return model, gap
+
+
+@lru_cache(maxsize=16)
+def _measured(kernels: MeasuredKernels, peaks: Roofline, element_type: ElementType) -> MeasuredCosts:
+    """Return the costs of a table, whose fits serve all machines with this GPU, as the points of a study."""
+    return MeasuredCosts(read_measured_kernels(kernels), peaks, element_type)
 
 
 class StatedWorkspaces(MachineCosts):

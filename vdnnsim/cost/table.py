@@ -6,8 +6,9 @@ A `CostModel` makes the table of any workload.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -161,6 +162,12 @@ class CostModel(ABC):
         if workload not in self._tables:
             self._tables[workload] = self._build(workload)
         return self._tables[workload]
+
+    def anew(self) -> Self:
+        """Return the same model without the tables that it has built, which would be kept as long as it is."""
+        other = copy(self)
+        other._tables = {}  # noqa: SLF001 - of its own class
+        return other
 
     @abstractmethod
     def _build(self, workload: Workload) -> CostTable:

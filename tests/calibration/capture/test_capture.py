@@ -40,6 +40,7 @@ def test_bytes_are_those_of_a_real_run(name: str) -> None:
     assert (step.saved_bytes, step.peak_live_bytes) == run_really(PROGRAMS[name])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_batches_captured_together_are_as_captured_alone(name: str) -> None:
     """The second finds the model, the states and the labels of the first; its own labels are made before it begins."""
@@ -57,6 +58,7 @@ def test_batches_captured_together_are_as_captured_alone(name: str) -> None:
 ALONE = [name for name, each in PROGRAMS.items() if each.accumulate == 1 and not each.in_backward]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ALONE)
 def test_a_micro_batch_accumulates_as_autograd_does(name: str) -> None:
     """A capture of two micro-batches divides the loss and its gradient by 2, and holds a quotient of 4 B or less.

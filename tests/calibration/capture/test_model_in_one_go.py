@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests import command_line
 from vdnnsim.cli import cli
 
 ROOT = Path(__file__).parents[3]
@@ -64,9 +65,11 @@ def test_max_batch_extends_two_captures(folder: Path, monkeypatch: pytest.Monkey
     assert "captures at 2 and 4" in " ".join(done.stdout.split())
 
 
-def test_a_model_that_raises_is_one_line(folder: Path) -> None:
+@pytest.mark.usefixtures("in_a_fork")
+def test_a_model_that_raises_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "my_model.py").write_text("def make():\n    raise ValueError('no weights here')\n")
-    done = vdnnsim(folder, "run", *ASKED)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    done = command_line.vdnnsim("run", *ASKED, folder=folder)
 
     assert done.returncode == 1
     assert done.stdout == ""

@@ -73,6 +73,7 @@ def test_a_host_that_waits_orders_all_that_follows() -> None:
     assert find_races(operations, ROUND_TRIP) == []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("policy", every_policy(), ids=lambda policy: policy.label)
 def test_executed_plans_have_no_race(bench: Bench, policy: Policy) -> None:
     """By the addresses that malloc gave; what a kernel takes for itself on the CPU is not known."""

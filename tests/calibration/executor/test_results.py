@@ -76,6 +76,7 @@ def check(bench: Bench, network: Callable[[], LayerGraph], plan: TrainingPlan, l
     ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("policy", every_policy(), ids=lambda policy: policy.label)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_each_policy_computes_what_pytorch_does(
@@ -108,6 +109,7 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
     check(bench, network, plan, limits)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chunk", ["4 KiB", "auto"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_fastest_schedule_in_little_memory(bench: Bench, recompute: bool, chunk: str) -> None:  # noqa: FBT001

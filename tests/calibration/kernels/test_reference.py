@@ -31,6 +31,7 @@ def assert_plain(workload: Workload, *, channels_last: bool, device_type: str = 
         assert torch.equal(run.gradients[index], gradient), workload.graph.layers[index].name
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("element_type", ElementType)
 @pytest.mark.parametrize(

@@ -130,9 +130,11 @@ def test_a_table_is_read_and_fitted_once_for_all_batches(tmp_path: Path, monkeyp
 
     monkeypatch.setattr("vdnnsim.cost.model.read_measured_kernels", reading)
     costs = measured(tmp_path, FC_WIDE, LOSS)
-    for batch_size in range(1, 12):
+    costs.table(replace(MIXED, batch_size=1))
+    reads = len(read)
+    for batch_size in range(2, 12):
         costs.table(replace(MIXED, batch_size=batch_size))
-    assert len(read) == 3  # for float32, in search of bfloat16, and for what stands in
+    assert len(read) == reads > 0
 
 
 def test_a_table_that_was_measured_in_tf32_times_tf32(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def titan_x() -> Server:
     return read_profile(TITAN_X)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_kernel_has_its_options_fastest_first(network: str, titan_x: Server) -> None:
     workload = Workload(build_network(network), 32, optimizer=Optimizer.MOMENTUM)

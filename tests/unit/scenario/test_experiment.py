@@ -78,6 +78,7 @@ def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
     assert metrics.pool_bytes >= ideal.pool_bytes
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.replay
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.thorough) if each in DEEP else each for each in sorted(NETWORKS)]
