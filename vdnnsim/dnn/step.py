@@ -56,7 +56,17 @@ class BufferKind(Enum):
     WORKSPACE = "workspace"
     LABELS = "labels"
 
+    @property
+    def words(self) -> str:
+        """The name in what people read, which fits convolutions and transformers; files keep the value."""
+        return _WORDS.get(self, self.value)
 
+
+_WORDS: Final = {
+    BufferKind.FEATURE_MAP: "activations",
+    BufferKind.GRADIENT_MAP: "activation gradients",
+    BufferKind.STATISTICS: "saved by forward",
+}
 RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
 """Kinds that stay allocated from iteration to iteration."""
 

@@ -90,7 +90,7 @@ def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
     moved = Counter[BufferKind]()
     for each in problem.residencies:
         moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.prefetched
-    return tuple((kind.value, moved[kind]) for kind in RESIDENT[::-1] if moved[kind])
+    return tuple((kind.words, moved[kind]) for kind in RESIDENT[::-1] if moved[kind])
 
 
 def _held_up(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:

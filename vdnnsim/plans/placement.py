@@ -124,7 +124,7 @@ class DoesNotFit:
 
     def explain(self) -> str:
         """Return the request, free memory and held bytes in one line."""
-        held = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in self.held_bytes) or "nothing"
+        held = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in self.held_bytes) or "nothing"
         pieces = ""
         if self.largest_free_bytes < min(self.free_bytes, self.requested_bytes):
             pieces = f" in pieces of at most {format_bytes(self.largest_free_bytes)}"

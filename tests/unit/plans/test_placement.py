@@ -114,7 +114,7 @@ def test_an_overflow_names_layer_phase_request_and_held_bytes(writer: PlanWriter
     )
     assert overflow.explain() == (
         "backward weights of conv2 asked for 21 B (workspace of conv2) of GPU memory; 20 B of 100 B were free; "
-        "held: weights 50 B, feature maps 30 B"
+        "held: weights 50 B, activations 30 B"
     )
 
 
@@ -207,7 +207,7 @@ def test_vdnn_all_needs_its_live_bytes() -> None:
     assert (answer.pool_bytes, answer.host_bytes) == (176, 10)
     overflow = must_overflow(plan, device_bytes=175)
     assert "backward data of fc asked for 10 B (gradient of conv1)" in overflow.explain()
-    assert "held: weights 72 B, weight gradients 72 B, feature maps 20 B, gradient maps 2 B" in overflow.explain()
+    assert "held: weights 72 B, weight gradients 72 B, activations 20 B, activation gradients 2 B" in overflow.explain()
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_without_scripts_the_findings_stand_in_order(result: ScenarioResult) -> 
         "<dd>8.00 s</dd>",
         "60 B of 1000 B<small>940 B free</small>",
         "Of 8.00 s, dyn loses 4.00 s: 2.00 s waiting for an offload, 2.00 s waiting for a fetch on demand",
-        "60 B are live in backward weights of conv1: workspace 30 B, weights 20 B, feature maps 10 B",
+        "60 B are live in backward weights of conv1: workspace 30 B, weights 20 B, activations 10 B",
         "Over a link twice as fast move(m) would take 6.00 s instead of 8.00 s",
         "keep(p) takes 25 % less time than dyn and 960 B more memory",
         "Why does a policy not fit?",

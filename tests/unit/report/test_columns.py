@@ -52,7 +52,7 @@ def test_rows_that_fit_and_that_do_not(result: ScenarioResult, move: PolicyResul
     assert (row["fits"], row["iteration_s"], row["max_memory_bytes"]) == (False, 6.0, 1020)
     assert row["refusal"] == (
         "backward weights of conv1 asked for 990 B (workspace) of GPU memory; 970 B of 1000 B were free; "
-        "held: weights 20 B, feature maps 10 B"
+        "held: weights 20 B, activations 10 B"
     )
     # A quantity is a float even where it is whole.
     stall_s = result_rows(result)[1][RUN.index("stall_s")]

@@ -72,7 +72,7 @@ def test_a_copy_of_some_bytes_says_which(result: ScenarioResult, move: PolicyRes
     totals = [(each["ts"], each["args"]["total"]) for each in counters if "total" in each["args"]]
     assert totals == [(0.0, 30), (3e6, 20), (5e6, 30), (7e6, 60), (8e6, 0)]
     kinds = [each["args"] for each in counters if "total" not in each["args"]]
-    assert kinds[3] == {"feature maps": 10, "weights": 20, "workspace": 30}
+    assert kinds[3] == {"activations": 10, "weights": 20, "workspace": 30}
 
 
 def test_neighbours_never_overlap_by_rounding(result: ScenarioResult, keep: PolicyResult) -> None:

@@ -93,7 +93,7 @@ def test_memory_of_gpu_and_host_in_panels_of_their_own(result: ScenarioResult, m
     assert host.collections[0].get_datalim(host.transData).y1 == 10
     legends = [axes.get_legend() for axes in figure.axes]
     assert [[each.get_text() for each in legend.get_texts()] for legend in legends if legend] == [
-        ["workspace  30", "feature maps  10", "weights  20", "mean over time  31 B"],
+        ["workspace  30", "activations  10", "weights  20", "mean over time  31 B"],
         ["offloaded, up to  10 B"],
     ]
 

@@ -142,7 +142,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     others = [row for row in rows if row.metrics.iteration_s != shown.metrics.iteration_s]
     rival = min(others, key=lambda row: row.metrics.iteration_s, default=rows[-1])
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
-    kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
+    kinds = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
         title=report_title(result),
         caption=caption(result),

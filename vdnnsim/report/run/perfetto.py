@@ -97,7 +97,7 @@ def _stalls(row: PolicyResult) -> Iterator[Event]:
 def _memory(row: PolicyResult) -> Iterator[Event]:
     """Yield the counters of memory by kind, which viewers stack, and in total."""
     curve = memory_curve(row.trace)
-    kinds = [(kind.value, values) for kind, values in curve.kinds.items() if any(values)]
+    kinds = [(kind.words, values) for kind, values in curve.kinds.items() if any(values)]
     for position, (time_s, total) in enumerate(zip(curve.times_s, curve.totals, strict=True)):
         by_kind = {kind: values[position] for kind, values in kinds}
         yield _counter(row.gpu, "memory by kind (bytes)", time_s, by_kind)

@@ -47,7 +47,7 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
         "hostCapacity": result.server.host.memory_bytes // result.gpus,
         "streams": [each.value for each in _STREAMS],
         "looks": list(STREAM_COLORS.items()),
-        "kinds": [(kind.value, color) for kind, color in KIND_COLORS.items()],
+        "kinds": [(kind.words, color) for kind, color in KIND_COLORS.items()],
         "causes": [(cause.value, color) for cause, color in STALL_COLORS.items()],
         "runs": [_run(row, names, result.server.gpu) for row in rows],
         "names": list(names),

@@ -131,7 +131,7 @@ def _write_legend(
     more: dict[str, Artist],
 ) -> None:
     at_peak = dict(metrics.peak_by_kind)
-    entries = {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
+    entries = {f"{kind.words}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
     most = memory.text(metrics.max_memory_bytes)
     mean = Line2D([], [], color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean} | more
