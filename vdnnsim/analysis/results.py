@@ -82,10 +82,8 @@ class PolicyResult:
         return self.refusal is None
 
     def held_bytes(self, gpu: Gpu) -> int:
-        """Return the process memory; of a plan that does not fit the peak in use and the context, without gaps."""
-        if self.fits:
-            return runtime_bytes(self.trace, gpu)
-        return self.metrics.max_memory_bytes + gpu.framework_bytes(self.trace.plan.handles)
+        """Return the process memory, gaps included; of a plan that does not fit, in unlimited memory."""
+        return runtime_bytes(self.trace, gpu)
 
     @property
     def is_short(self) -> bool:

@@ -217,7 +217,8 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes:
             f"leaves out, made that {slowdown} times as long where measured: {format_seconds(slowdown * issued_s)}"
         )
     if plan.certificate is not None:
-        lines.append(bound_text(plan.certificate, metrics.iteration_s))
+        unlimited_s = predicted.performance_ratio * metrics.iteration_s
+        lines.append(bound_text(plan.certificate, metrics.iteration_s, unlimited_s))
     return "\n".join(lines)
 
 

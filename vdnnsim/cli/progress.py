@@ -59,8 +59,10 @@ class ProgressBar(_Bar):
         """Set the number of steps."""
         self._progress.update(self._task, total=count, refresh=True)
 
-    def done(self, name: str) -> None:
-        """Count one step as done."""
+    def done(self, name: str, row: str = "") -> None:
+        """Count one step as done; a row on what it found stays above the bar."""
+        if row and not self._progress.disable:
+            self._progress.console.print(row, highlight=False, markup=False)
         self._progress.update(self._task, description=name, advance=1, refresh=True)
 
 

@@ -226,7 +226,7 @@ def machines(
     from vdnnsim.hardware.profile import find_profile, shipped_profiles
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
+    from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, progress_row, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any
@@ -256,7 +256,10 @@ def machines(
         bar.expect(len(profiles))
         deadline = NEVER if limit is None else limit.begin()
         ranking = rank_machines(
-            asked, profiles, paid, first_where_it_fits=not is_scenario, done=bar.done, deadline=deadline
+            *(asked, profiles, paid),
+            first_where_it_fits=not is_scenario,
+            done=lambda found: bar.done(found.name, progress_row(found)),
+            deadline=deadline,
         )
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))

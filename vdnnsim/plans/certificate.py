@@ -81,11 +81,6 @@ class Certificate:
     stays: tuple[str, ...] = ()
     complete: bool = True
 
-    @property
-    def keeps_all(self) -> bool:
-        """Whether the plan offloads and recomputes nothing, and runs the fastest kernels."""
-        return not (self.offloaded or self.on_host or self.recomputed or self.slower)
-
     def gap(self, iteration_s: float) -> float:
         """Return the gap of an iteration, as a fraction of the bound."""
         return iteration_s / self.bound_s - 1 if self.bound_s else 0.0

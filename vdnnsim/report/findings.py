@@ -69,8 +69,8 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     if shown.refusal is not None:
         needed = f"{format_bytes(held)}{asked}"
         pool, reason = {
-            Shortage.GPU: (format_bytes(capacity), f"it would take at least {needed}"),
-            Shortage.GAPS: (format_bytes(capacity), f"it takes {needed} and gaps between buffers"),
+            Shortage.GPU: (format_bytes(capacity), f"it would take {needed}"),
+            Shortage.GAPS: (format_bytes(capacity), f"it would take {needed}, for gaps between its buffers"),
             Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
         }[shown.shortage or Shortage.GPU]
         return f"{shown.policy} does not fit {workload_text(result)} into {pool}: {reason}"
@@ -173,7 +173,7 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
 def _none_fits(result: ScenarioResult) -> str:
     least = result.subject
     held, alone = format_bytes(least.held_bytes(result.server.gpu)), len(result.slowest) == 1
-    needed = f"it would take at least {held}" if alone else f"{least.policy} would take the least, at least {held}"
+    needed = f"it would take {held}" if alone else f"{least.policy} would take the least, {held}"
     reason = ""
     if least.shortage is Shortage.GAPS:
         reason = (

@@ -8,6 +8,7 @@ from vdnnsim.analysis.columns import Row
 from vdnnsim.analysis.frontier import Frontier, FrontierPoint
 from vdnnsim.analysis.results import Setup
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.files.messages import listed
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
@@ -124,6 +125,9 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
         lines.append(f"Gap of every plan at most {gap_text(max(gaps))}; the bound holds for {' or '.join(classes)}.")
     if not all(each.plan.complete for each in frontier.points):
         lines.append("The time limit ended the search for some of the plans.")
+    others = [each.policy for each in (*frontier.policies, *frontier.declined)]
+    asked_for = f"those of the question: {listed(others)}" if others else "none in the question; --policy names some"
+    lines.append(f"Other policies are {asked_for}.")
     lines += [f"Not in the picture: {each.policy}: {each.reason}" for each in frontier.declined]
     return tuple(lines)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
-from vdnnsim.analysis.machines import Order, Ranking
+from vdnnsim.analysis.machines import Offer, Order, Ranking, Unfit
 from vdnnsim.analysis.results import Setup
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.samples import sample_of
@@ -89,6 +89,14 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
         time = format_seconds(offer.iteration_s)
         rows.append((f"{order.value}{rank}", offer.name, offer.policy, *memory, time, rate, *cost, *_told(offer.trust)))
     return (*header, *((ranking.unit,) if costs else ()), "kernel times", "expected error"), rows
+
+
+def progress_row(found: Offer | Unfit) -> str:
+    """Return what was found on one machine, while others are being tried."""
+    if isinstance(found, Unfit):
+        return f"{found.name}: {'not decided' if found.undecided else 'does not fit'}"
+    held = f"{format_bytes(found.held_bytes)} of {format_bytes(found.memory_bytes)}"
+    return f"{found.name}: {found.policy}, {format_seconds(found.iteration_s)}, {held}"
 
 
 def _told(trust: Trust) -> tuple[str, str]:

@@ -16,6 +16,7 @@ power over the hours of its use.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -110,23 +111,26 @@ def rank_machines(
     prices: Prices | None = None,
     *,
     first_where_it_fits: bool = False,
-    done: Callable[[str], object] = str,
+    done: Callable[[Offer | Unfit], object] = id,
     deadline: Deadline = NEVER,
 ) -> Ranking:
     """Replay the workload and the policies of a scenario on every machine, and rank the machines.
 
     The machine of the scenario itself does not count. With prices the order is by cost. The first policy is taken
-    `first_where_it_fits`; else, and where it does not fit, the fastest. `done` gets the name of each finished machine;
-    the deadline is of all that is tried, and searches have equal shares of it for each machine.
+    `first_where_it_fits`; else, and where it does not fit, the fastest. `done` gets what was found on each machine, the
+    likely answers first; the deadline is of all that is tried, and searches have equal shares of it for each machine.
     """
     # What does not fit a large card need not be tried on a small one.
     order = sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes)
     known: dict[str, int] = {}
     found: dict[int, Offer | Unfit] = {}
-    for left, at in zip(range(len(profiles), 0, -1), order, strict=True):
-        limits = deadline, deadline.part(1 / left)
+    while order:
+        at = order.pop(0)
+        limits = deadline, deadline.part(1 / (len(order) + 1))
         found[at] = _try(scenario, profiles[at], limits, known, first_where_it_fits=first_where_it_fits)
-        done(profiles[at].server.name)
+        done(found[at])
+        if first_where_it_fits and len(found) == 1:
+            order.sort(key=partial(_unlikely, profiles, found[at]))
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
     for _, each in sorted(found.items()):
@@ -145,6 +149,13 @@ def rank_machines(
         "" if prices is None else prices.currency,
         None if prices is None else prices.samples_per_epoch,
     )
+
+
+def _unlikely(profiles: Sequence[Profile], first: Offer | Unfit, at: int) -> tuple[bool, int]:
+    """Return a key by which the smallest card comes first that holds what the first took, and smaller ones behind."""
+    memory_bytes = profiles[at].server.gpu.memory_bytes
+    holds = isinstance(first, Offer) and memory_bytes >= first.held_bytes
+    return not holds, memory_bytes if holds else -memory_bytes
 
 
 def scenario_on_any(

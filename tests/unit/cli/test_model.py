@@ -187,7 +187,7 @@ def test_a_model_accumulates_the_gradients_of_micro_batches(command: tuple[str, 
         (("run", *MODEL, "rtx_4090", "--image", "3,2"), "--image: found '3,2'"),
         (("run", *MODEL, "rtx_4090", "--policy", "pytorsh"), "'pytorsh' is not a policy; did you mean 'pytorch'?"),
         (("run", *MODEL, "rtx_4090", "--allocator", "max_split_size_mb:1"), "--allocator: max_split_size_mb: "),
-        (("run", *MODEL, "rtx_5090"), "'rtx_5090' is not a hardware profile; did you mean"),
+        (("run", *MODEL, "rtx_4091"), "'rtx_4091' is not a hardware profile; did you mean"),
         (("run", "chain.step.json"), "chain.step.json: is a captured step"),
     ],
 )

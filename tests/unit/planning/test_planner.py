@@ -61,7 +61,6 @@ def test_where_all_fits_the_certificate_is_empty() -> None:
     assert trial.cost_s == 10
     assert not any(isinstance(each, Offload) for each in plan.operations)
     assert certificate == Certificate(10, BoundClass.OFFLOAD)
-    assert certificate.keeps_all
     # At 299 B 7 B of the input are offloaded (test_offload.py): kernel 5 waits until 7 s, kernel 9 from 11 to 16 s.
     _, certificate, trial = planned(limits(299))
     assert trial.cost_s == 17

@@ -85,14 +85,14 @@ def test_scarce_memory_is_named(
     assert faster(keep, 6.0, 1000).shortage is Shortage.GAPS, "all of the memory is not too much"
     assert faster(keep, 6.0, 1001).shortage is Shortage.GPU
     alone, short = replace(result, results=(keep,)), replace(result, results=(host,))
-    assert verdict(alone) == "keep(p) does not fit toy (1) into 1000 B; it would take at least 1020 B."
-    assert headline(alone, keep) == "keep(p) does not fit toy (1) into 1000 B: it would take at least 1020 B"
+    assert verdict(alone) == "keep(p) does not fit toy (1) into 1000 B; it would take 1020 B."
+    assert headline(alone, keep) == "keep(p) does not fit toy (1) into 1000 B: it would take 1020 B"
     none = replace(result, results=(keep, gaps))
-    assert "move(m) would take the least, at least 60 B, which would fit but for the gaps" in verdict(none)
+    assert "move(m) would take the least, 60 B, which would fit but for the gaps" in verdict(none)
     assert comparison(none) == "None of 2 policies fits toy (1) into 1000 B, 1 because of gaps between buffers"
     assert comparison(replace(result, results=(gaps, gaps))).endswith(", all because of gaps between buffers")
-    assert headline(none, gaps).endswith("it takes 60 B and gaps between buffers")
-    assert "it would take at least 60 B, and to offload more than the 5 B of pinned host memory" in verdict(short)
+    assert headline(none, gaps).endswith("it would take 60 B, for gaps between its buffers")
+    assert "it would take 60 B, and to offload more than the 5 B of pinned host memory" in verdict(short)
     assert comparison(short).endswith("into 1000 B, for want of host memory")
     assert headline(short, host).endswith("into 5 B of host memory: it offloads more")
 
@@ -123,7 +123,7 @@ def test_the_cost_of_trials(result: ScenarioResult, move: PolicyResult, dyn: Pol
 def test_memory_that_a_policy_needs_of_device_and_host(result: ScenarioResult, keep: PolicyResult) -> None:
     """`dyn` has a pool of 60 B, and 10 B on the host; the process has 7 B there, and 100 of 1,000 may be pinned.
 
-    What does not fit needs what it uses at once: 10 + 20 + 990 B; its pool without a capacity grew to 2,000.
+    What does not fit needs its pool without a capacity, gaps included, as `pretend` and `machines` say too.
     """
     host = replace(result.server.host, process_bytes=7, pinnable_bytes=100)
     known = replace(result, server=replace(result.server, host=host))
@@ -132,7 +132,7 @@ def test_memory_that_a_policy_needs_of_device_and_host(result: ScenarioResult, k
     assert "host 10 B of 1000 B, pinned 10 B of 100 B" in budgets(known)
     assert "for each GPU: GPU 60 B of 1000 B, host 10 B of 500 B, pinned" in budgets(replace(result, gpus=2))
     grown = replace(keep, trace=replace(keep.trace, pool_bytes=2000))
-    assert "keep(p) needs: GPU 1020 B of 1000 B, host 0 B" in budgets(replace(result, results=(grown,)))
+    assert "keep(p) needs: GPU 1.95 KiB of 1000 B, host 0 B" in budgets(replace(result, results=(grown,)))
     rows = tuple(replace(each, trace=replace(each.trace, peaks_in_search=True)) for each in result.results)
     assert "while cuDNN searches for convolutions" in budgets(replace(result, results=rows))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.captured_steps import sharded
 from tests.command_line import ROOT, csv_rows
 from tests.overlaps import overlapping
-from vdnnsim.analysis.machines import Offer, Order, Ranking, cost_of
+from vdnnsim.analysis.machines import Offer, Order, Ranking, Unfit, cost_of
 from vdnnsim.cost.trust import PEAKS_TOO_LOW, Basis, Trust, certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.errors import ScenarioError
@@ -19,7 +19,7 @@ from vdnnsim.hardware.profile import load_profile, read_profile
 from vdnnsim.planning.deadline import PAST, Deadline
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.report.machines import findings, machine_rows, shown, title
+from vdnnsim.report.machines import findings, machine_rows, progress_row, shown, title
 from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.scenario.captured import scenario_of
@@ -146,6 +146,19 @@ def test_what_does_not_fit_a_large_card_is_not_planned_for_a_small_one(
     assert all("base(p) would hold " in each.reason for each in ranking.unfit)
     assert not any(each.undecided for each in ranking.unfit)
     assert all(line.startswith("does not fit: ") for line in findings(ranking))
+
+
+def test_the_smallest_cards_that_hold_it_come_behind_the_largest(tmp_path: Path) -> None:
+    """VGG-16 (128) holds 13 GiB and more: once the largest card has said so, 12 GiB come last."""
+    scenario = read(tmp_path, SCENARIO.replace("tiny_linear, batch_size: 4", "vgg16, batch_size: 128"))
+    scenario = replace(scenario, policies=scenario.policies[:1])
+    names = ("titan_xp", "a40", "rtx_4090", "a100_80gb")
+    profiles = [load_profile(shipped_folder(PROFILES) / f"{each}.yaml") for each in names]
+    found: list[Offer | Unfit] = []
+    rank_machines(scenario, profiles, first_where_it_fits=True, done=found.append)
+    assert [each.name for each in found] == ["a100_80gb", "rtx_4090", "a40", "titan_xp"]
+    assert progress_row(found[-1]) == "titan_xp: does not fit"
+    assert progress_row(found[0]).startswith("a100_80gb: base(p), ")
 
 
 def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path) -> None:

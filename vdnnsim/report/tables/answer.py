@@ -89,7 +89,7 @@ def _why_not(way: Way) -> str:
         return "free memory is in pieces that are too small"
     if way.is_tight:
         return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
-    return f"{'' if way.is_applied else 'at least '}{format_bytes(-way.left_bytes)} too much"
+    return f"{format_bytes(-way.left_bytes)} too much"
 
 
 def _how(result: ScenarioResult, way: Way) -> str:
