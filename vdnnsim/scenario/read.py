@@ -98,8 +98,11 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     ServerCosts(replace(profile.server, name=profile.file)).of_type(workload.element_type)
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
     server = profile.server if captured is None else machine_of_rank(profile.file, profile.server, captured.base)
-    if captured is not None and captured.base.ranks > 1 and gpus > 1:
-        raise keys["gpus"].wrong(f"found {gpus}, expected none beside a step of one of {captured.base.ranks} ranks")
+    ranks = 1 if captured is None else captured.base.ranks
+    if ranks > 1 and gpus not in {1, ranks}:
+        raise keys["gpus"].wrong(
+            f"found {gpus}, expected {ranks} to simulate each rank, or none for one that is as all"
+        )
     return Scenario(
         name=printable(path.stem),
         workload=workload,
@@ -109,7 +112,7 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
         pinned_memory=pinned_memory,
         sources=((shipped_name(file.name), file.sha256), *(captured.sources if captured else ()), *profile.sources),
         gpus=gpus,
-        gradients=_gradients(keys.get("gradients"), gpus, workload.mode),
+        gradients=_gradients(keys.get("gradients"), gpus if ranks == 1 else 1, workload.mode),
         captured=captured,
         execution=execution,
     )

@@ -37,7 +37,8 @@ class Simulator:
 
     Attributes:
         limits: the memory of one GPU, and its equal share of the host's.
-        gpus: how many GPUs train together, the first of the machine.
+        gpus: how many GPUs train together, the first of the machine; of a captured rank as many as there are ranks, or
+            one, which stands for all.
         gradients: how they add up gradients; None if they do not.
         progress, deadline: as of a `Setting`.
         as_run: changes plans to what is run, if that differs.
@@ -69,7 +70,7 @@ class Simulator:
         cost_model: CostModel | None = None,
     ) -> "Simulator":
         """Return the simulator of a workload on a machine, with its own cost model if none is given."""
-        limits = MemoryLimits.of_server(server, model, gpus * _on_a_host(workload, server))
+        limits = MemoryLimits.of_server(server, model, max(gpus, _on_a_host(workload, server)))
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
 
     @property
@@ -94,7 +95,7 @@ class Simulator:
             gpus=self.gpus,
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
-            known_copies=HostCopies(self.server, self.gpus * _on_a_host(self.workload, self.server)),
+            known_copies=HostCopies(self.server, max(self.gpus, _on_a_host(self.workload, self.server))),
             placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
             progress=self.progress,
             deadline=self.deadline,
@@ -218,7 +219,7 @@ class Simulator:
         """Replay one iteration of plans that all have a placement."""
         placed = [each for each in placements if isinstance(each, Placement)]
         work = list(zip(plans, placed, strict=True))
-        alike = [range(ranks_of(self.workload))] if ranks_of(self.workload) > 1 else ()
+        alike = [range(ranks_of(self.workload))] if ranks_of(self.workload) > self.gpus else ()
         return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution, alike)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:

@@ -179,8 +179,13 @@ def test_a_step_of_a_rank_needs_a_machine_for_all(folder: Path) -> None:
     assert (
         scenario_of(CapturedModel(step), "x", load_profile(find_profile("h100_x8", folder)), ()).server == found.server
     )
-    (folder / "x.yaml").write_text(text + "gpus: 2\n")
-    with pytest.raises(ScenarioError, match="gpus: found 2, expected none beside a step of one of 2 ranks"):
+    (folder / "x.yaml").write_text(text + "gpus: 3\n")
+    with pytest.raises(ScenarioError, match="gpus: found 3, expected 2 to simulate each rank, or none"):
         read_scenario(Path("x.yaml"))
+    (folder / "x.yaml").write_text(text + "gpus: 2\n")
+    both = read_scenario(Path("x.yaml"))
+    assert (both.gpus, both.gradients) == (2, None)
+    alone, each = run_scenario(found).results, run_scenario(both).results
+    assert [row.trace.iteration_s for row in each[:2]] == [alone[0].trace.iteration_s] * 2
     with pytest.raises(ProfileError, match="has one GPU, expected 2 for so many ranks"):
         scenario(folder, "{step: rank.step.json}")
