@@ -18,8 +18,8 @@ from calibration.apply.optimizer_states import States
 from calibration.apply.reservation import Reservation
 from calibration.apply.step_hooks import StepHooks
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.optimizers import OPTIMIZERS
 from calibration.capture.wrapped import is_sharded
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import ExecutionRefused
 
 

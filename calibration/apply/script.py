@@ -22,7 +22,7 @@ from calibration.apply.script_models import Applied, ScriptModels, Shapes, Train
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.optimizers import OPTIMIZERS
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError, VdnnsimError
 from vdnnsim.units import Precision
 

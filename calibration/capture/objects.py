@@ -14,7 +14,6 @@ from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.optimizers import OPTIMIZERS
 from calibration.capture.program import Program
 from calibration.capture.request import LIBRARIES, check_update
 from calibration.capture.sources import with_notes
@@ -22,6 +21,7 @@ from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
 from calibration.capture.wrapped import EAGER, refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of

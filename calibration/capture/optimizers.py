@@ -1,42 +1,15 @@
 """Optimizers by name, which update all parameters at the end of an iteration, or each of them in backward."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
 
 from calibration.capture.eight_bit import EIGHT_BIT
 from vdnnsim.dnn.layers import Phase
-
-_OF_TORCH: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
-    {
-        "sgd": ("SGD", {"lr": 1e-3}),
-        "momentum": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
-        "adam": ("Adam", {}),
-        "adamw": ("AdamW", {}),
-        "adagrad": ("Adagrad", {}),
-        "adamax": ("Adamax", {}),
-        "nadam": ("NAdam", {}),
-        "radam": ("RAdam", {}),
-        "rmsprop": ("RMSprop", {}),
-    }
-)
-_FUSED: Final = ("sgd", "momentum", "adam", "adamw")
-"""That have a fused kernel on CUDA."""
-OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
-    {
-        "none": ("", {}),
-        **_OF_TORCH,
-        **{f"{each}_fused": (_OF_TORCH[each][0], {**_OF_TORCH[each][1], "fused": True}) for each in _FUSED},
-        **{f"{each}_for_loop": (name, {**options, "foreach": False}) for each, (name, options) in _OF_TORCH.items()},
-        "adam8bit": ("Adam8bit", {}),
-        "adamw8bit": ("AdamW8bit", {}),
-    }
-)
-"""By name the class of `torch.optim`, or of bitsandbytes, and its arguments."""
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 
 
 def make_optimizers(

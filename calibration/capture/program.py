@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_map_only
 
 from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
-from calibration.capture.optimizers import OPTIMIZERS, make_optimizers, make_states, updating_in_backward
+from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision

@@ -25,12 +25,12 @@ from calibration.capture.libraries import (
     unknown_name,
 )
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.optimizers import OPTIMIZERS
 from calibration.capture.program import Arguments, Program
 from calibration.capture.request import LIBRARIES, Request
 from calibration.capture.transformers_models import configured_model, transformers_model, transformers_names
 from calibration.capture.user_code import inputs_maker, model_maker, sample_of
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of, quote
 

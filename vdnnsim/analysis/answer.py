@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from vdnnsim.cost.trust import certain_bytes
+from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.hardware.server import Gpu
 from vdnnsim.units import GIB, MIB
 
@@ -27,6 +28,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: with its options.
+        loop: what differs from the loop that was captured.
         batch_size: of a micro-batch.
         rounds: micro-batches of an iteration.
         hardware: the profile of the card.
@@ -42,6 +44,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     change: Change
     policy: str
+    loop: Loop = Loop()
     batch_size: int
     rounds: int = 1
     hardware: str
@@ -92,12 +95,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ranked(ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Return ways, best first: by whether they fit, whether the batch and the card stay, and by throughput."""
+    """Return ways, best first: by whether they fit, by what they change, and by throughput.
 
-    def key(way: Way) -> tuple[int, bool, float]:
+    First come those that compute the same, then those that compute in other numbers, then other batches and
+    cards.
+    """
+
+    def key(way: Way) -> tuple[int, int, float]:
         if way.fits or way.is_tight:
-            return int(way.is_tight), way.change in (Change.BATCH, Change.CARD), -way.samples_per_s
-        return (2, False, way.held_bytes) if way.iteration_s else (3, False, 0.0)
+            is_other = way.change in (Change.BATCH, Change.CARD)
+            return int(way.is_tight), 2 if is_other else int(not way.loop.is_exact), -way.samples_per_s
+        return (2, 0, way.held_bytes) if way.iteration_s else (3, 0, 0.0)
 
     return tuple(sorted(ways, key=key))
 

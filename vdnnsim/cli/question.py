@@ -16,11 +16,12 @@ import click
 
 from vdnnsim.cli.completion import HARDWARE, MODELS, POLICIES
 from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with, read_option
-from vdnnsim.errors import InputError, ProfileError
+from vdnnsim.errors import CaptureError, InputError, ProfileError
 
 if TYPE_CHECKING:
     from calibration.capture.request import Request
     from vdnnsim.dnn.captured_step import CapturedStep
+    from vdnnsim.dnn.training_loops import Loop
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.policies.interface import Policy
@@ -170,6 +171,7 @@ def model_question(
     """
     import msgspec
 
+    from calibration.capture.request import Request
     from vdnnsim.cost.trust import certain_bytes
     from vdnnsim.dnn.captured_model import CapturedModel, second_batch
     from vdnnsim.engine.host import Execution
@@ -200,6 +202,8 @@ def model_question(
             sources=(source,),
             capture=partial(recapture, asked),
             capture_lengths=of_lengths,
+            # What Inductor makes of other loops is not captured.
+            capture_loops=None if request.compiled else of_loops,
             rounds=rounds,
         )
 
@@ -209,6 +213,14 @@ def model_question(
             model_of(asked, (as_executed(step, execution),))
             for asked, step in zip(every, captured_with_notice(every), strict=True)
         ]
+
+    def of_loops(loops: "Sequence[Loop]") -> "list[CapturedModel]":
+        try:
+            every = [msgspec.convert(msgspec.to_builtins(request) | each.changes, Request) for each in loops]
+            found = captured_with_notice(every)
+        except CaptureError:
+            return []
+        return [model_of(each, (as_executed(step, execution),)) for each, step in zip(every, found, strict=False)]
 
     # A model that may not fit is captured at a second batch, from which others follow.
     sizes = (request.batch_size, second_batch(request.batch_size))[:batches]
@@ -272,7 +284,9 @@ def captured_with_notice(requests: "Sequence[Request]", room_bytes: int = 0) -> 
         if kept is None:
             length = "" if request.tokens is None else f" of {request.tokens} tokens"
             size = f"at a batch of {request.batch_size}{length} in {request.precision.value}"
-            click.echo(f"captured {request.model} {size}", err=True)
+            slices = f", its loss in {request.loss_chunks} slices" if request.loss_chunks > 1 else ""
+            update = f" with {step.update}" if step.update else ""
+            click.echo(f"captured {request.model} {size}{update}{slices}", err=True)
         steps.append(step)
     return steps
 

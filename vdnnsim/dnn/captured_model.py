@@ -12,10 +12,12 @@ from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.errors import ScenarioError
 from vdnnsim.files.messages import listed
 
 Capture: TypeAlias = Callable[[int], CapturedStep]
+CaptureLoops: TypeAlias = "Callable[[Sequence[Loop]], Sequence[CapturedModel]]"
 CaptureLengths: TypeAlias = "Callable[[Sequence[int]], Sequence[CapturedModel]]"
 
 _LEAST = 2
@@ -59,6 +61,7 @@ class CapturedModel:
         capture: Capture | None = None,
         lengths: "Sequence[CapturedModel]" = (),
         capture_lengths: "CaptureLengths | None" = None,
+        capture_loops: "CaptureLoops | None" = None,
         rounds: int = 1,
     ) -> None:
         """Take captures of one model at different batch sizes.
@@ -69,12 +72,13 @@ class CapturedModel:
             capture: captures the model at another batch size.
             lengths: the model on sequences of other lengths.
             capture_lengths: captures it on sequences of other lengths.
+            capture_loops: captures it in other loops, up to one that cannot be captured.
             rounds: as the attribute.
         """
         self.base = steps[0]
         self.sources = sources
         self.rounds = rounds
-        self._capture, self._capture_lengths = capture, capture_lengths
+        self._capture, self._capture_lengths, self._capture_loops = capture, capture_lengths, capture_loops
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
@@ -105,6 +109,10 @@ class CapturedModel:
     def can_be_of_any_length(self) -> bool:
         """Whether it reads sequences, and can be captured on others."""
         return self._capture_lengths is not None and self.base.sample == "sequence"
+
+    def in_loops(self, loops: "Sequence[Loop]") -> "Sequence[CapturedModel]":
+        """Return the model in other loops, up to one that cannot be captured."""
+        return self._capture_loops(loops) if loops and self._capture_loops is not None else ()
 
     def at_tokens(self, tokens: int) -> "CapturedModel":
         """Return the model on sequences of another length.

@@ -28,7 +28,8 @@ from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import answer, held_bytes
+from vdnnsim.study.answer import answer
+from vdnnsim.study.trials import held_bytes
 from vdnnsim.units import Precision
 
 PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
@@ -194,15 +195,15 @@ def test_no_batch_helps_against_weights_and_states() -> None:
     step = with_storage(chain(4), BufferKind.WEIGHTS, 32 * MIB)
     _, made = answered(asked(CapturedModel(step), 8 * MIB))
     assert [way.change for way in made.ways] == [Change.POLICY, Change.CARD]
-    assert made.notes[0].startswith("no smaller batch helps: 32.0 MiB of parameters and 12 B of their gradients")
-    assert made.notes[1:] == (f"not tried: mixed precision, `--precision {Precision.AMP_BFLOAT16.value}`",)
+    assert made.notes[1].startswith("no smaller batch helps: 32.0 MiB of parameters and 12 B of their gradients")
+    assert made.notes[2].endswith(f"was not captured so: `--precision {Precision.AMP_BFLOAT16.value}`")
 
 
 def test_states_on_the_host_are_tried_where_the_rest_fits() -> None:
     step = with_storage(chain(4), BufferKind.OPTIMIZER_STATE, 32 * MIB)
     _, made = answered(asked(CapturedModel(step), 8 * MIB))
     assert [way.policy for way in made.ways][-1].startswith("optimal(offload_optimizer")
-    assert made.notes[1].startswith("not tried: an optimizer without states, `--optimizer sgd`: 24 B")
+    assert made.notes[2].startswith("not tried: an optimizer without states, `--optimizer sgd`: 24 B")
 
 
 @pytest.mark.parametrize(("gib", "found"), [(35, ["a100_40gb"]), (1000, [])])

@@ -1,26 +1,22 @@
 """The answer of a captured model that does not fit: everything that was tried, ranked, and how to do the best of it."""
 
 from collections.abc import Iterator, Sequence
-from math import isqrt
 from typing import Final
 
-from vdnnsim.analysis.answer import Change, Way, limit_bytes
+from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
-from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.policies.iterations.segments import is_sequence, modules
-from vdnnsim.policies.pytorch import pytorch_loop
+from vdnnsim.files.messages import listed
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
 from vdnnsim.report.scale import percent, rate_cells
-from vdnnsim.units import GIB, MIB, format_bytes, format_seconds
+from vdnnsim.report.tables.changed_loops import SEARCH, how_to
+from vdnnsim.units import format_bytes, format_seconds
 
 _HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "why not")
 _LEFT_OUT_FIRST: Final = ("rate", "left")
 _MOST: Final = 3
 """Ways that are shown in full, the best."""
-_POLICY: Final = "optimal"
-"""Of `apply` by default."""
 
 
 def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
@@ -32,7 +28,7 @@ def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
     best = [(rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight][:_MOST]
     shown = [
-        block for rank, way in best for block in (Prose(f"{rank}. {_title(result, way)}:"), Code(_how(result, way)))
+        block for rank, way in best for block in (Prose(f"{rank}. {_title(result, way)}:"), Code(how_to(result, way)))
     ]
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
@@ -54,12 +50,18 @@ def sentences(result: ScenarioResult) -> tuple[str, ...]:
 def progress_row(way: Way) -> str:
     """Return a row of the table while it fills."""
     parts = f" in {way.rounds} micro-batches" if way.change is Change.MICRO_BATCHES else ""
-    what = f"{way.hardware}: {way.policy}, batch {way.batch_size * way.rounds}{parts}"
+    loop = f", {way.loop}" if way.loop.changes else ""
+    what = f"{way.hardware}: {way.policy}{loop}, batch {way.batch_size * way.rounds}{parts}"
     numbers = f"{format_seconds(way.iteration_s):>8} {format_bytes(way.held_bytes):>9}" if way.iteration_s else " " * 18
     return f"{what:<60} {numbers}  {'fits' if way.fits else _why_not(way)}"
 
 
 def _title(result: ScenarioResult, way: Way) -> str:
+    beside = ["expandable segments"] * way.expandable + [str(way.loop)] * bool(way.loop.changes)
+    return " with ".join((_what(result, way), *([listed(beside)] if beside else ())))
+
+
+def _what(result: ScenarioResult, way: Way) -> str:
     sample = sample_of(result.workload.graph)
     names = sample.name if way.batch_size == 1 else sample.names
     match way.change:
@@ -70,7 +72,7 @@ def _title(result: ScenarioResult, way: Way) -> str:
         case Change.CARD:
             return f"{way.hardware} under {way.policy}"
         case Change.POLICY:
-            return f"{way.policy} with expandable segments" if way.expandable else way.policy
+            return way.policy
 
 
 def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str, ...]:
@@ -92,62 +94,19 @@ def _why_not(way: Way) -> str:
     return f"{format_bytes(-way.left_bytes)} too much"
 
 
-def _how(result: ScenarioResult, way: Way) -> str:
-    """Return the command or the lines of Python that do it."""
-    lines: list[str] = []
-    recomputes = way.policy.startswith("checkpoint") and not way.is_applied
-    if recomputes:
-        lines += _checkpointed(result)
-    if way.change is Change.MICRO_BATCHES:
-        lines += (
-            f"for part in batch.chunk({way.rounds}):",
-            f"    (loss_of(model(part)) / {way.rounds}).backward()",
-            "optimizer.step(); optimizer.zero_grad()",
-        )
-    applies_too = recomputes and way.change is Change.MICRO_BATCHES
-    if applies_too:
-        lines.append("# or, with this loop and the model as it is:")
-    if way.is_applied or applies_too:
-        policy = "" if way.policy == _POLICY else f" --policy '{way.policy}'"
-        memory = _size(limit_bytes(result.server.gpu))
-        lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
-    elif way.expandable:
-        lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
-    elif way.change is Change.BATCH:
-        lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
-    elif way.change is Change.CARD:
-        lines.append(f"python train.py  # on a card as of vdnnsim list hardware: {way.hardware}")
-    return "\n".join(lines or ["python train.py"])
-
-
-def _checkpointed(result: ScenarioResult) -> tuple[str, str]:
-    """Return the lines that recompute as the policy does, of what the user's forward calls `blocks` or `section`."""
-    workload = result.workload
-    segments = isqrt(len(modules(pytorch_loop(workload, set_to_none=True))))
-    if isinstance(workload, CapturedWorkload) and is_sequence(workload):
-        what, call = "checkpoint_sequential", f"checkpoint_sequential(blocks, {segments}, x, use_reentrant=False)"
-        where = "within forward, of your own blocks"
-    else:
-        what, call = "checkpoint", "checkpoint(section, x, use_reentrant=False)"
-        where = f"within forward, for all but the last of {segments} sections of yours"
-    return f"from torch.utils.checkpoint import {what}", f"x = {call}  # {where}"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
-
-
 def _asking(untried: Sequence[Way]) -> str:
     """Return options of `run` with which ways are tried."""
-    policies = [way.policy for way in untried if way.is_applied]
+    policies = [way.policy for way in untried if way.is_applied and not way.loop.changes]
     words = [f"--policy '{each}'" for each in policies]
     if policies:
         words.append("--allocator preallocated:True")
-    if any(each.startswith(_POLICY) for each in policies):
+    if any(each.startswith(SEARCH) for each in policies):
         words.append("--time-limit '60 s'")
     options = [" ".join(words)]
     for way in untried:
-        if way.change is Change.CARD:
+        if way.loop.changes:
+            options.append(f"{way.loop.options} --policy '{way.policy}'")
+        elif way.change is Change.CARD:
             options.append(f"--hardware {way.hardware}")
         elif way.change is not Change.POLICY:
             options.append(f"--batch {way.batch_size} --accumulate {way.rounds} --policy '{way.policy}'")
@@ -168,6 +127,10 @@ def _sentences(result: ScenarioResult) -> Iterator[str]:
             f"PyTorch's allocator: the bytes of {', '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
             "under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
         )
+    rounding = [each for way in ways if not way.loop.is_exact for each in (way.loop.precision or way.loop.optimizer,)]
+    if rounding:
+        names = listed(list(dict.fromkeys(map(str, rounding))))
+        yield f"Results differ with {names}, which compute or keep other numbers; all other loops compute the same."
     if any(way.change is Change.MICRO_BATCHES for way in ways):
         yield (
             "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch, "

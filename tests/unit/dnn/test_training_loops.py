@@ -1,0 +1,112 @@
+"""Loops that need less memory, and what binds at a peak."""
+
+import msgspec
+import pytest
+
+from tests.captured_steps import chain
+from tests.trained_steps import MIB, linear
+from vdnnsim.dnn.captured_peak import binding
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.training_loops import Loop, lighter_loops, logits_bytes, slices_of, temporary_bytes
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.units import Precision
+
+
+def mixed(step: CapturedStep, **changes: object) -> CapturedStep:
+    return msgspec.structs.replace(step, precision=Precision.AMP_BFLOAT16, **changes)
+
+
+def test_words_of_a_loop() -> None:
+    loop = Loop(optimizer="adamw_fused", in_backward=True, loss_chunks=8)
+    assert str(loop) == "adamw_fused in backward, cross entropy in 8 slices"
+    assert loop.options == "--optimizer adamw_fused --in-backward --loss-chunks 8"
+    assert loop.changes == {"optimizer": "adamw_fused", "in_backward": True, "loss_chunks": 8}
+    assert (str(Loop()), Loop().options, Loop().changes) == ("", "", {})
+    assert str(Loop(param_groups=4, precision="amp_bfloat16")) == "updates in 4 groups, amp_bfloat16"
+    assert [each.is_exact for each in (loop, Loop(optimizer="adam8bit"), Loop(precision="float16"))] == [
+        *(True, False, False),
+    ]
+
+
+def test_an_update_grows_by_its_temporaries() -> None:
+    """By the root of the states, 8 MiB; a fused one, one in backward and none by nothing."""
+    assert temporary_bytes(linear()) == 8 * MIB
+    for step in (linear("adamw_fused"), linear(in_backward=True), msgspec.structs.replace(linear(), operations=())):
+        assert temporary_bytes(step) == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "room", "expected"),
+    [
+        (linear(), 100, ["adamw_fused", "adamw_fused in backward", "adamw8bit"]),
+        (linear(), 20, ["adamw_fused", "adamw_fused in backward", "adamw8bit", "adamw8bit in backward"]),
+        (linear("adamw_fused"), 100, ["updates in backward", "adamw8bit"]),
+        (linear(), 1000, []),
+        (msgspec.structs.replace(linear(), optimizer="radam"), 100, ["updates in 8 groups", "updates in backward"]),
+        (msgspec.structs.replace(linear(), optimizer="radam", param_groups=2), 100, ["updates in backward"]),
+        (linear("adamw8bit", in_backward=True), 100, []),
+        (linear(tokens=10), 1000, []),
+        (
+            msgspec.structs.replace(linear("adamw_fused", tokens=120), optimizer="none"),
+            1000,
+            ["cross entropy in 4 slices"],
+        ),
+    ],
+)
+def test_loops_that_save_a_share_that_counts(step: CapturedStep, room: int, expected: list[str]) -> None:
+    """Of 5 % of so many MiB: the root of 8, the gradient of 8 and the states of 16 MiB, logits of 256 KiB a token.
+
+    8 bits leave 8 + 8 + 4 MiB, which is more than 80 % of 20.
+    """
+    assert [str(each) for each in lighter_loops(mixed(step), room * MIB, 1)] == expected
+
+
+def test_what_excludes_updates_in_backward() -> None:
+    step = linear("adamw_fused")
+    assert not any(each.in_backward for each in lighter_loops(mixed(step), 100 * MIB, 2))
+    scaled = msgspec.structs.replace(step, precision=Precision.AMP_FLOAT16)
+    assert not any(each.in_backward for each in lighter_loops(scaled, 100 * MIB, 1))
+    assert lighter_loops(msgspec.structs.replace(step, mode=Mode.INFERENCE), MIB, 1) == ()
+
+
+def test_a_step_in_float32_may_be_mixed() -> None:
+    """With the optimizer of the first loop, and of the last."""
+    found = [str(each) for each in lighter_loops(linear(), 100 * MIB, 1)]
+    assert found[-2:] == ["adamw_fused, amp_bfloat16", "adamw8bit, amp_bfloat16"]
+
+
+def test_slices_have_a_quarter_of_a_gibibyte_of_logits() -> None:
+    """4097 to 8192 tokens of 256 KiB make eight of them; fewer than four are not cut, nor more than 64."""
+    assert logits_bytes(linear(tokens=12)) == 3 * MIB
+    assert logits_bytes(msgspec.structs.replace(chain(), operations=chain().operations[:5])) == 0
+    for tokens, slices in ((10, 4), (4096, 4), (4097, 8), (8192, 8), (10**6, 64)):
+        assert slices_of(linear(tokens=tokens), MIB) == slices
+    assert slices_of(linear(tokens=1), 40 * MIB) is None
+
+
+def test_what_is_live_at_the_peak_of_an_update() -> None:
+    """Weights, gradients and a root of 8 MiB, states of 16; the loss is of 4 B, the input of 1 KiB."""
+    assert binding(linear()) == (
+        "update",
+        (
+            ("states of adamw", 16 * MIB),
+            ("parameters", 8 * MIB),
+            ("gradients of parameters", 8 * MIB),
+            ("temporaries of aten._foreach_sqrt.default", 8 * MIB),
+            ("inputs and constants", 1024),
+            ("saved tensors and activations", 4),
+        ),
+    )
+
+
+def test_what_is_live_at_the_peak_of_a_loss() -> None:
+    """400 tokens: logarithms and their gradient of 100 MiB; a temporary of the operation is counted."""
+    step = linear("adamw_fused", tokens=400)
+    where, live = binding(step)
+    assert (where, live[0]) == ("backward", ("logits of the loss in float32 twice", 200 * MIB))
+    first = msgspec.structs.replace(step.operations[0], temporary_bytes=300 * MIB)
+    where, live = binding(msgspec.structs.replace(step, operations=(first, *step.operations[1:])))
+    assert (where, live[:2]) == (
+        "forward",
+        (("temporaries of mm", 300 * MIB), ("logits of the loss in float32", 100 * MIB)),
+    )

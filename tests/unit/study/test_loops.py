@@ -1,0 +1,60 @@
+"""What is tried in other loops for a captured model that does not fit."""
+
+from collections.abc import Sequence
+
+from tests.trained_steps import MIB, linear
+from tests.unit.study.test_answer import answered, asked
+from vdnnsim.analysis.answer import Change
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.report.document import Code
+from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
+
+NARROW = "adamw8bit"
+
+
+def in_loops(loops: Sequence[Loop]) -> list[CapturedModel]:
+    return [CapturedModel(linear(each.optimizer or "adamw", in_backward=bool(each.in_backward))) for each in loops]
+
+
+def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
+    """In 40 / 1.05 = 38 MiB: 8 + 16 + 8 of weights, states and gradients, and a root of 8, which fused has not.
+
+    No policy and no smaller batch is tried in the loop as it is.
+    """
+    result, made = answered(asked(CapturedModel(linear(), capture_loops=in_loops), 40 * MIB))
+    assert [(way.policy, str(way.loop), way.fits) for way in made.ways if way.change is not Change.CARD] == [
+        ("pytorch(p)", "", False),
+        ("pytorch(p)", "adamw_fused", True),
+        ("pytorch(p)", "adamw_fused in backward", True),
+        ("pytorch(p)", NARROW, True),
+        ("pytorch(p)", "adamw_fused, amp_bfloat16", True),
+        ("pytorch(p)", f"{NARROW}, amp_bfloat16", True),
+    ]
+    ranks = [str(way.loop) for way in made.ranked if way.fits]
+    assert set(ranks[:2]) == {"adamw_fused", "adamw_fused in backward"}
+    assert any("temporaries" in each and "no smaller batch helps" in each for each in made.notes)
+    assert any("What binds: 40.0 MiB" in each and "16.0 MiB states of adamw" in each for each in made.notes)
+    codes = [each.text for each in answer_blocks(result) if isinstance(each, Code)]
+    assert "optimizer = torch.optim.AdamW(model.parameters(), fused=True)" in codes
+    assert any("register_post_accumulate_grad_hook(update)" in each for each in codes)
+    assert any("adamw_fused in backward" in progress_row(way) for way in made.ways)
+    assert any("with adamw_fused" in each for each in sentences(result))
+
+
+def test_loops_that_cannot_be_captured_are_named() -> None:
+    _, made = answered(asked(CapturedModel(linear()), 40 * MIB))
+    assert any("`--optimizer adamw_fused --in-backward`" in each for each in made.notes)
+
+
+def test_a_loss_that_cannot_be_cut_leaves_the_other_loops() -> None:
+    """Logits of 256 KiB for each of 20 tokens are much of 64 MiB; the first capture with slices fails."""
+
+    def captured(loops: Sequence[Loop]) -> list[CapturedModel]:
+        cut = next((at for at, each in enumerate(loops) if each.loss_chunks), len(loops))
+        return in_loops(loops[:cut])
+
+    _, made = answered(asked(CapturedModel(linear(tokens=20), capture_loops=captured), 64 * MIB))
+    tried = {str(way.loop) for way in made.ways}
+    assert {"adamw_fused in backward", NARROW} <= tried
+    assert not any(way.loop.loss_chunks for way in made.ways)

@@ -1,0 +1,166 @@
+"""Training loops that compute the same with less memory, or nearly the same: their words, and which may help a step.
+
+PyTorch's optimizers have up to three implementations (torch.optim, "How to use an optimizer"): of lists of tensors,
+`foreach`, the default on CUDA, which holds temporaries of the size of all parameters; a loop over parameters,
+`foreach=False`; and `fused`, one kernel without temporaries.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import ELEMENT_BYTES, BufferKind, Data
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.units import Precision
+
+_PLAIN: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
+    {
+        "sgd": ("SGD", {"lr": 1e-3}),
+        "momentum": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
+        "adam": ("Adam", {}),
+        "adamw": ("AdamW", {}),
+        "adagrad": ("Adagrad", {}),
+        "adamax": ("Adamax", {}),
+        "nadam": ("NAdam", {}),
+        "radam": ("RAdam", {}),
+        "rmsprop": ("RMSprop", {}),
+    }
+)
+_WITH_FUSED: Final = ("sgd", "momentum", "adam", "adamw")
+"""That have a fused kernel on CUDA."""
+_NARROW: Final = MappingProxyType({"adam": "adam8bit", "adamw": "adamw8bit"})
+"""Of bitsandbytes."""
+OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
+    {
+        "none": ("", {}),
+        **_PLAIN,
+        **{f"{each}_fused": (_PLAIN[each][0], {**_PLAIN[each][1], "fused": True}) for each in _WITH_FUSED},
+        **{f"{each}_for_loop": (name, {**options, "foreach": False}) for each, (name, options) in _PLAIN.items()},
+        "adam8bit": ("Adam8bit", {}),
+        "adamw8bit": ("AdamW8bit", {}),
+    }
+)
+"""By name the class of `torch.optim`, or of bitsandbytes, and its arguments."""
+
+LARGE: Final = 0.05
+"""Share of the memory from which something is worth to be made smaller."""
+_TIGHT: Final = 0.8
+"""Share of the memory above which parameters, gradients and states of 8 bits leave too little for the rest."""
+_GROUPS: Final = 8
+_SLICE_BYTES: Final = 2**28
+"""Of the logits of a slice, about, so that its kernels are large and its memory is small."""
+_FEWEST, _MOST = 4, 64
+_LIVE: Final = 2
+"""Tensors of the size of the logits at the peak of a loss, at the least: logarithms and their gradient."""
+
+
+class Loop(Data, frozen=True):
+    """What differs from a captured loop: words of a capture's request; None for what stays.
+
+    Attributes:
+        optimizer: a key of `OPTIMIZERS`.
+        precision: a value of `Precision`.
+    """
+
+    optimizer: str | None = None
+    in_backward: bool | None = None
+    param_groups: int | None = None
+    loss_chunks: int | None = None
+    precision: str | None = None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Words and values that differ."""
+        return {key: value for key, value in msgspec.structs.asdict(self).items() if value is not None}
+
+    @property
+    def options(self) -> str:
+        """As options of a command."""
+        words = ((f"--{key.replace('_', '-')}", value) for key, value in self.changes.items())
+        return " ".join(name if value is True else f"{name} {value}" for name, value in words)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the loop computes the same, but for the order of sums."""
+        return not (self.precision or "8bit" in (self.optimizer or ""))
+
+    def __str__(self) -> str:
+        """Return it in words, as `adamw_fused in backward, cross entropy in 8 slices`; empty if nothing differs."""
+        update = self.optimizer or ("updates" if self.in_backward or self.param_groups else "")
+        where = " in backward" if self.in_backward else ""
+        groups = f" in {self.param_groups} groups" if self.param_groups else ""
+        parts = (
+            update + where + groups,
+            f"cross entropy in {self.loss_chunks} slices" if self.loss_chunks else "",
+            self.precision or "",
+        )
+        return ", ".join(filter(None, parts))
+
+
+def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loop, ...]:
+    """Return loops that may need less memory than that of a step, from cheap to dear, for so many micro-batches.
+
+    One is there only where it would save a share of the room that counts.
+    """
+    if step.mode is Mode.INFERENCE:
+        return ()
+    name, _, kind = step.optimizer.partition("_")
+    fused = Loop(optimizer=f"{name}_fused") if name in _WITH_FUSED and not kind else Loop()
+    is_of_lists = any("._foreach" in each.name for each in step.operations) and step.param_groups == 1
+    first = Loop()
+    if temporary_bytes(step) > LARGE * room_bytes:
+        first = fused if fused.changes or not is_of_lists else Loop(param_groups=_GROUPS)
+    states = sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
+    gradients = sum(each.nbytes for each in step.storages if each.kind is BufferKind.WEIGHT_GRADIENT)
+    is_scaled = step.precision is Precision.AMP_FLOAT16
+    has_update = step.optimizer != "none" and not step.in_backward and not is_scaled and rounds == 1
+    may_be_in_backward = has_update and gradients > LARGE * room_bytes
+    chunks = slices_of(step, room_bytes) if step.loss_chunks == 1 else None
+    found = [first, msgspec.structs.replace(first, loss_chunks=chunks)]
+    if may_be_in_backward:
+        found.append(msgspec.structs.replace(fused, loss_chunks=chunks, in_backward=True))
+    if name in _NARROW and states > LARGE * room_bytes:
+        found.append(Loop(optimizer=_NARROW[name], loss_chunks=chunks))
+        # States are a quarter of what they were.
+        if may_be_in_backward and step.parameter_bytes + gradients + states / 4 > _TIGHT * room_bytes:
+            found.append(msgspec.structs.replace(found[-1], in_backward=True))
+    if step.precision.element_type.nbytes > 2 and not step.precision.autocast:
+        mixed = Precision.AMP_BFLOAT16.value
+        found += [msgspec.structs.replace(each, precision=mixed) for each in (first, found[-1])]
+    return tuple(dict.fromkeys(each for each in found if each.changes))
+
+
+def temporary_bytes(step: CapturedStep) -> int:
+    """Return the bytes by which an update at the end grows while it runs; some of its operations make nothing."""
+    pairs = zip(step.live_bytes, step.operations, strict=True)
+    live = [held for held, each in pairs if each.phase is Phase.UPDATE]
+    return max(live) - min(live) if live else 0
+
+
+def slices_of(step: CapturedStep, room_bytes: int) -> int | None:
+    """Return into how many slices of its tokens a loss may be cut; None where it takes little, or is not known."""
+    nbytes = logits_bytes(step)
+    if _LIVE * nbytes <= LARGE * room_bytes:
+        return None
+    slices = _FEWEST
+    while slices < _MOST and nbytes > slices * _SLICE_BYTES:
+        slices *= 2
+    return slices
+
+
+def logits_bytes(step: CapturedStep) -> int:
+    """Return the bytes of the logarithms of a cross entropy, one for each token and class; 0 without one."""
+    sizes = (
+        prod(view.shape) * ELEMENT_BYTES[view.element_type]
+        for operation in step.operations
+        if operation.phase is Phase.FORWARD and "_log_softmax" in operation.name
+        for operand in operation.operands
+        if operand.access.writes
+        for view in (step.tensors[operand.memory],)
+    )
+    return max(sizes, default=0)

@@ -1,0 +1,110 @@
+"""How a way to make a model fit is done: a command, or the lines of Python of a changed loop."""
+
+from collections.abc import Iterator
+from math import isqrt
+from typing import Final
+
+from vdnnsim.analysis.answer import Change, Way, limit_bytes
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop
+from vdnnsim.policies.iterations.segments import is_sequence, modules
+from vdnnsim.policies.pytorch import pytorch_loop
+from vdnnsim.units import GIB, MIB
+
+SEARCH: Final = "optimal"
+"""Of `apply` by default."""
+
+
+def how_to(result: ScenarioResult, way: Way) -> str:
+    """Return the command or the lines of Python that do it."""
+    lines = [*_updates(result, way.loop), *_sliced_loss(way.loop), *_other_numbers(way.loop)]
+    recomputes = way.policy.startswith("checkpoint") and not way.is_applied
+    if recomputes:
+        lines += _checkpointed(result)
+    if way.change is Change.MICRO_BATCHES:
+        lines += (
+            f"for part in batch.chunk({way.rounds}):",
+            f"    (loss_of(model(part)) / {way.rounds}).backward()",
+            "optimizer.step(); optimizer.zero_grad()",
+        )
+    applies_too = recomputes and way.change is Change.MICRO_BATCHES
+    if applies_too:
+        lines.append("# or, with this loop and the model as it is:")
+    if way.is_applied or applies_too:
+        lines += _applied(result, way)
+    elif way.expandable:
+        lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
+    elif way.change is Change.BATCH:
+        lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
+    elif way.change is Change.CARD:
+        lines.append(f"python train.py  # on a card as of vdnnsim list hardware: {way.hardware}")
+    return "\n".join(lines or ["python train.py"])
+
+
+def _applied(result: ScenarioResult, way: Way) -> Iterator[str]:
+    """Yield what applies a policy to a script, or to a loop whose updates it would not find there."""
+    memory, policy = _size(limit_bytes(result.server.gpu)), "" if way.policy == SEARCH else way.policy
+    if not way.loop.in_backward:
+        option = f" --policy '{policy}'" if policy else ""
+        yield f"vdnnsim apply --memory {memory}{option} --hardware {way.hardware} -- python train.py"
+        return
+    optimizer = way.loop.optimizer or (result.captured.base.optimizer if result.captured else "")
+    words = f'policy="{policy or SEARCH}", optimizer="{optimizer}", in_backward=True'
+    yield f'plan = vdnnsim.plan(model, inputs, memory="{memory}", {words})'
+    yield "with plan.apply(model):  # around forward and backward"
+
+
+def _updates(result: ScenarioResult, loop: Loop) -> Iterator[str]:
+    """Yield the lines of another optimizer, or of updates in groups or in backward."""
+    if not (loop.optimizer or loop.in_backward or loop.param_groups):
+        return
+    assert result.captured is not None, "loops are of captured models"
+    name, options = OPTIMIZERS[loop.optimizer or result.captured.base.optimizer]
+    module = "bitsandbytes.optim" if name.endswith("8bit") else "torch.optim"
+    # What decides memory; all else is the user's own.
+    words = "".join(f", {key}={value}" for key, value in options.items() if key in ("fused", "foreach", "momentum"))
+    if loop.in_backward:
+        yield f"optimizers = {{each: {module}.{name}([each]{words}) for each in model.parameters()}}"
+        yield "def update(parameter):"
+        yield "    optimizers[parameter].step(); optimizers[parameter].zero_grad()"
+        yield "for each in model.parameters():"
+        yield "    each.register_post_accumulate_grad_hook(update)  # in place of optimizer.step() in the loop"
+    elif loop.param_groups:
+        yield "parameters, n = list(model.parameters()), " + str(loop.param_groups)
+        yield 'groups = [{"params": parameters[start::n]} for start in range(n)]'
+        yield f"optimizer = {module}.{name}(groups{words})"
+    else:
+        yield f"optimizer = {module}.{name}(model.parameters(){words})"
+
+
+def _sliced_loss(loop: Loop) -> Iterator[str]:
+    """Yield the lines of a loss of one slice of the tokens after the other."""
+    if not loop.loss_chunks:
+        return
+    yield "def of_part(x, labels):  # in forward, for `hidden`, the input of the output layer"
+    yield '    return cross_entropy(self.head(x).float(), labels, reduction="sum")'
+    yield f"parts = zip(hidden.flatten(0, -2).chunk({loop.loss_chunks}), labels.flatten().chunk({loop.loss_chunks}))"
+    yield "loss = sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts) / labels.numel()"
+
+
+def _other_numbers(loop: Loop) -> Iterator[str]:
+    if loop.precision:
+        yield 'with torch.autocast("cuda", torch.bfloat16):  # around forward and the loss'
+
+
+def _checkpointed(result: ScenarioResult) -> tuple[str, str]:
+    """Return the lines that recompute as the policy does, of what the user's forward calls `blocks` or `section`."""
+    workload = result.workload
+    segments = isqrt(len(modules(pytorch_loop(workload, set_to_none=True))))
+    if isinstance(workload, CapturedWorkload) and is_sequence(workload):
+        what, call = "checkpoint_sequential", f"checkpoint_sequential(blocks, {segments}, x, use_reentrant=False)"
+        where = "within forward, of your own blocks"
+    else:
+        what, call = "checkpoint", "checkpoint(section, x, use_reentrant=False)"
+        where = f"within forward, for all but the last of {segments} sections of yours"
+    return f"from torch.utils.checkpoint import {what}", f"x = {call}  # {where}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"

@@ -1,0 +1,228 @@
+"""Replays of a captured model under other policies, in parts of its batch, in other loops and on other cards.
+
+What `vdnnsim apply` runs is replayed as it runs there: in one piece of memory that leaves as much of the card as peaks
+are known to be off. Micro-batches and smaller batches are plain loops under PyTorch's allocator.
+
+Micro-batches are alike, so one and two are replayed: each further one takes as long as the second, and no more memory
+(as `vdnnsim.policies.accumulate`).
+"""
+
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from vdnnsim.analysis.answer import Change, Way, limit_bytes
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage, slowest_of
+from vdnnsim.cost.table import CostModel
+from vdnnsim.cost.trust import certain_bytes
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.training_loops import Loop, temporary_bytes
+from vdnnsim.errors import InputError, PlanError, PolicyError
+from vdnnsim.hardware.profile import card_words, shipped_profiles
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import preallocated
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.planning.deadline import Deadline, TimeLimit
+from vdnnsim.plans.placement import Placement
+from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+from vdnnsim.scenario.experiment import simulator_of
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import format_bytes
+
+GROWING = AllocatorSettings(expandable_segments=True)
+
+
+def held_bytes(step: CapturedStep) -> int:
+    """Return the bytes of parameters, optimizer states and weight gradients that are live when the update begins."""
+    kinds = BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE
+    last = len(step.operations) - 1
+    return sum(
+        each.nbytes
+        for each in step.storages
+        if (each.given and each.kind in (*kinds, BufferKind.WEIGHT_GRADIENT))
+        or (each.kind is BufferKind.WEIGHT_GRADIENT and (each.freed_after is None or each.freed_after == last))
+    )
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Replays of one model in one loop.
+
+    Attributes:
+        scenario: a plain loop under the allocator that was asked for.
+        applied: the same in the memory of `apply --memory`.
+        loop: what differs from the loop that was captured.
+    """
+
+    scenario: Scenario
+    result: ScenarioResult
+    types: PolicyTypes
+    limit: TimeLimit
+    deadline: Deadline
+    costs: CostModel
+    loop: Loop = field(default_factory=Loop)
+
+    @classmethod
+    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, limit: TimeLimit) -> "Trials":
+        """Return the trials of a scenario, which end at a limit of processor time."""
+        return cls(scenario, result, types, limit, limit.begin(), simulator_of(scenario).cost_model)
+
+    @property
+    def workload(self) -> CapturedWorkload:
+        """Of the model as it is."""
+        workload = self.scenario.workload
+        assert isinstance(workload, CapturedWorkload), "only captured models are answered for"
+        return workload
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory of the card that surely fits beside the context."""
+        gpu = self.scenario.server.gpu
+        return certain_bytes(gpu.memory_bytes) - gpu.context_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of parameters, states and gradients that are live when the update begins."""
+        return held_bytes(self.workload.captured)
+
+    @property
+    def floor_bytes(self) -> int:
+        """Bytes of these with the temporaries of the update: no batch needs less."""
+        return self.held_bytes + temporary_bytes(self.workload.captured)
+
+    @property
+    def applied(self) -> Scenario:
+        """The scenario as `apply --memory` plans."""
+        gpu = self.scenario.server.gpu
+        pool = replace(gpu, memory_bytes=limit_bytes(gpu) + gpu.context_bytes)
+        server = replace(self.scenario.server, gpu=pool)
+        return replace(self.scenario, server=server, memory_model=preallocated(self.scenario.memory_model))
+
+    def of(self, model: CapturedModel, loop: Loop) -> "Trials":
+        """Return the trials of the model in another loop."""
+        rounds = self.workload.rounds
+        workload = model.workload(self.workload.part_size, None if loop.in_backward else rounds)
+        return replace(self, scenario=replace(self.scenario, workload=workload, captured=model), loop=loop)
+
+    def named(self, name: str) -> Policy:
+        """Return a policy by its name."""
+        return resolve_policy(name, self.types)
+
+    @property
+    def late(self) -> str:
+        """Why something was not tried."""
+        return f"not tried in {self.limit} of processor time"
+
+    def tried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
+        """Replay a policy, by default as it is applied."""
+        chosen = scenario or self.applied
+        return self.way(change, self.named(name).label, chosen, self._row(name, chosen))
+
+    def plain(self, name: str) -> Way:
+        """Replay a policy in a plain loop."""
+        return self.tried(name, self.scenario)
+
+    def with_growing_segments(self, name: str) -> Way:
+        """Replay a policy in a plain loop, in segments that grow."""
+        return self.tried(name, replace(self.scenario, memory_model=GROWING))
+
+    def _row(self, name: str, scenario: Scenario) -> PolicyResult | str:
+        """Return the result of a policy, or why there is none."""
+        if self.deadline.is_over:
+            return self.late
+        policy = self.named(name)
+        costs = self.costs if scenario.server.name == self.scenario.server.name else None
+        simulator = replace(simulator_of(scenario, costs), deadline=self.deadline)
+        try:
+            return slowest_of(simulator.run(policy, self.result.oracle))
+        except (PolicyError, PlanError) as refusal:
+            return f"no plan: {str(refusal).removeprefix(f'{policy.label}: ')}"
+
+    def way(
+        self, change: Change, policy: str, scenario: Scenario, found: PolicyResult | str, iteration_s: float = 0.0
+    ) -> Way:
+        """Return a way with its result, or why there is none; in a pool of its own it holds what is in use."""
+        workload, gpu = scenario.workload, scenario.server.gpu
+        assert isinstance(workload, CapturedWorkload), "so is that of the scenario"
+        own = self.scenario.server
+        is_applied = scenario.server.name == own.name and scenario.server != own
+        way = Way(
+            change=change,
+            policy=policy,
+            loop=self.loop,
+            batch_size=workload.part_size,
+            rounds=workload.rounds,
+            hardware=scenario.server.name,
+            memory_bytes=own.gpu.memory_bytes if is_applied else gpu.memory_bytes,
+            is_applied=is_applied,
+            expandable=scenario.memory_model is GROWING,
+            reason=found if isinstance(found, str) else "",
+            untried=found == self.late,
+        )
+        if isinstance(found, str):
+            return way
+        in_use = found.metrics.max_memory_bytes + gpu.framework_bytes(found.trace.plan.handles)
+        reason = ""
+        if found.refusal is not None and found.shortage is Shortage.HOST:
+            reason = f"needs more than the {format_bytes(found.refusal.capacity_bytes)} of {found.refusal.pool.value}"
+        return msgspec.structs.replace(
+            way,
+            iteration_s=iteration_s or found.metrics.iteration_s,
+            held_bytes=in_use if is_applied else found.held_bytes(gpu),
+            in_pieces=found.shortage is Shortage.GAPS,
+            reason=reason,
+        )
+
+    def divided(self, name: str, parts: int) -> Way:
+        """Replay a policy for so many parts of the batch, in a plain loop."""
+        scenario, label = self.scenario, self.named(name).label
+        assert scenario.captured is not None, "the scenario is of a captured model"
+        batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
+        try:
+            workload = scenario.captured.workload(batch_size, rounds)
+        except InputError as refusal:
+            way = self.way(Change.MICRO_BATCHES, label, scenario, str(refusal))
+            return msgspec.structs.replace(way, batch_size=batch_size, rounds=rounds)
+        alone, found = (
+            self._row(name, replace(scenario, workload=replace(workload, batch_size=n * batch_size))) for n in (1, 2)
+        )
+        seconds = 0.0
+        if isinstance(found, PolicyResult) and isinstance(alone, PolicyResult):
+            first_s, both_s = alone.metrics.iteration_s, found.metrics.iteration_s
+            seconds = both_s + (rounds - 2) * (both_s - first_s)
+        return self.way(Change.MICRO_BATCHES, label, replace(scenario, workload=workload), found, seconds)
+
+    def of_batch(self, name: str, batch_size: int) -> Way | None:
+        """Replay a policy of a smaller batch in a plain loop; None where its step is not known."""
+        assert self.scenario.captured is not None, "the scenario is of a captured model"
+        try:
+            workload = self.scenario.captured.workload(batch_size)
+        except InputError:
+            return None
+        return self.tried(name, replace(self.scenario, workload=workload), Change.BATCH)
+
+    def larger_card(self) -> Server | None:
+        """Return the smallest shipped card on which the first policy fits."""
+        if not self.result.slowest:
+            return None
+        row = self.result.slowest[0]
+        own = self.scenario.server.gpu.memory_bytes
+        servers = [profile.server for profile in reversed(shipped_profiles())]
+        servers.sort(key=lambda each: len(each.gpu.flop_per_s))
+        cards = {card_words(each.gpu.name): each for each in servers}
+        for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
+            gpu = server.gpu
+            if gpu.memory_bytes <= own or not server.computes_in(self.workload.element_type):
+                continue
+            placed, most = simulator_of(self.on(server)).place(row.trace.plan), certain_bytes(gpu.memory_bytes)
+            if isinstance(placed, Placement) and placed.pool_bytes + gpu.context_bytes <= most:
+                return server
+        return None
+
+    def on(self, server: Server) -> Scenario:
+        """Return the scenario on another card."""
+        return replace(self.scenario, server=server, gpus=1, gradients=None)
