@@ -14,8 +14,7 @@ _INSTALLED = tuple(
 )
 _CALIBRATION = Path(__file__).resolve().parents[2]
 _NOT_OWN = (
-    f"{_CALIBRATION}/pretend/inside/",
-    f"{_CALIBRATION}/apply/",
+    *(f"{_CALIBRATION}/{each}/" for each in ("pretend/inside", "apply", "capture")),
     os.environ.get("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_"),
     "<",
 )

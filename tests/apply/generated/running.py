@@ -78,15 +78,20 @@ class Running:
 
     def _do(self, act: Act) -> None:
         label, tensors = str(act), list[Tensor]()
+        buffers = [each for model in self._models for each in model.buffers()] if act.verb == "backward" else []
+        before = [each.clone() for each in buffers]
         try:
             tensors += getattr(self, "_" + act.verb.replace(" ", "_"))(act, self._models[act.who]) or ()
         except UserError:
             label += ", raised"
         except RuntimeError as error:
-            # By PyTorch, or by the plan in its place, which may come sooner: nothing of what was summed up is kept.
+            # By PyTorch, or by the plan in its place, which may come sooner: nothing of what was summed up is kept, nor
+            # what checkpoints wrote into buffers until then.
             label += REFUSED_TO_RECOMPUTE if "to recompute a part of forward" in str(error) else REFUSED
             for model in self._models:
                 model.zero_grad()
+            for each, former in zip(buffers, before, strict=True):
+                each.data.copy_(former)
             self._inputs.clear()
             for each in act.names:
                 self._losses.pop(each, None)
