@@ -104,7 +104,7 @@ class Planned(Shown):
         self.loop.stream(optimizer, model)
 
     def __str__(self) -> str:
-        return described(self.predicted, self.loop.schedule, self._request.beside_bytes)
+        return described(self.predicted, self.loop.schedule, self._request.server.host, self._request.beside_bytes)
 
 
 @dataclass(frozen=True, slots=True)

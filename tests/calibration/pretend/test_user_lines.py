@@ -20,7 +20,12 @@ def test_the_innermost_line_of_the_users_code() -> None:
     ]
     assert user_line(frames) == "/projects/model.py:30"
     # A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well.
-    frames = [(schemas.__file__, 5), (saved_storage.__file__, 10), (f"{PACKAGES}/torch/autograd/graph.py", 20), ("/projects/train.py", 30)]
+    frames = [
+        (schemas.__file__, 5),
+        (saved_storage.__file__, 10),
+        (f"{PACKAGES}/torch/autograd/graph.py", 20),
+        ("/projects/train.py", 30),
+    ]
     assert user_line(frames) == "/projects/train.py:30"
     # Program of packages alone has the innermost line beyond pytorch.
     frames = [
