@@ -71,8 +71,10 @@ class LlamaBlock(nn.Module):
         v = self.v(h).view(b, t, self.key_heads, -1).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.o(mixed.transpose(1, 2).reshape(b, t, d))
-        h = self.norm2(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        return x + self.feed_forward(self.norm2(x))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 class Llama(nn.Module):

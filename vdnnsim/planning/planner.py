@@ -21,7 +21,7 @@ from vdnnsim.planning.offload import WHOLE, Copies, all_away
 from vdnnsim.planning.optimizer_states import amounts, states_bound
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.recompute_search import DropSearch, Order
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.planning.timetable_schedule import kernels_of, steps_of
@@ -145,19 +145,15 @@ class Planner:
     def _recomputing(self, ways: Collection[_Way], best: Best, deadline: Deadline, limit_s: float) -> bool:
         """Find faster plans with recomputation; return whether the search completed."""
         took_s = limit_s - deadline.remaining_s if best.found else inf
-        searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
-        for search in searches:
-            search.begin_with_segments()
-        until, relaxed = deadline.part(SHARE), Relaxed(best.bound_s, {})
-        if until.allows(best.plan_s):  # about the time to build and solve the program
-            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), until)
+        relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), deadline.part(SHARE))
         best.bound_s = max(best.bound_s, relaxed.seconds)
+        searches = [self._search(way, best, deadline) for way in ways]
         # With addresses, orders are planned during the search.
         fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
             until = deadline.part(1 / (len(searches) - number))
             search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
-            orders = [*(search.orders(relaxed.again) or search.displaced), *([way.order] if way.order else [])]
+            orders = [*(search.orders() or search.displaced), *([way.order] if way.order else [])]
             # The lowest bound first; without time and without a plan only that one.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
                 seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s

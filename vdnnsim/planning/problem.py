@@ -105,8 +105,11 @@ class Problem:
 
     def around(self, turn: int) -> "Problem":
         """Return the problem in which only buffers idle during the turn may be on the host."""
+        return self.with_idle([each for each in self.idle if each.last < turn < each.next])
+
+    def with_idle(self, idle: Sequence[IdleInterval]) -> "Problem":
+        """Return the problem in which only buffers in these intervals may be on the host, parts of its own."""
         count, granule = len(self.kernels), self.granule_bytes
-        idle = tuple(each for each in self.idle if each.last < turn < each.next)
         waiting = sums_of(((each.last + 1, each.next, round_up(each.nbytes, granule)) for each in idle), count)
         content = sums_of(((each.last + 1, each.next, each.nbytes) for each in idle), count)
         sendable = sums_of(((each.made + 1, each.next - 1, each.nbytes) for each in idle), count)
@@ -121,7 +124,7 @@ class Problem:
             )
             for at, each in enumerate(self.kernels)
         )
-        return replace(self, kernels=kernels, idle=idle)
+        return replace(self, kernels=kernels, idle=tuple(idle))
 
 
 def problem_of(

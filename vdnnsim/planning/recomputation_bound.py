@@ -2,46 +2,51 @@
 
 Weights, their gradients and optimizer states are held throughout (`vdnnsim.planning.problem`).
 
-Take any schedule, and of each idle interval (`vdnnsim.planning.buffer_uses.IdleInterval`) the bytes that are ever
-absent from the GPU. They are prefetched, or the kernels that wrote them are recomputed: let r be 1 for an interval
-where the latter is ever true of any of them, else 0. The program below has a solution that costs no more than the
-schedule, as each of its constraints holds for any schedule:
+Take any schedule. It is looked at while some kernels run, the checks: of every so many kernels the one that holds most
+and the one with most idle bytes beside, and every kernel with several algorithms. The fullest of them is the turn. Each
+constraint of the program holds for any schedule, and others are left out, so that its cost is a bound:
 
 - A kernel runs by one of its algorithms, after a stall. Copies overlap with both, at the best rates of the link.
-- Of the bytes that are ever absent in intervals with r = 0, S are offloaded for the first time when a kernel starts,
-  and Q are prefetched for the last time when it ends. Those absent while it runs are among S - Q, for memory is
-  allocated and freed between kernels. Of intervals with r = 1 around it all may be absent. All other idle bytes fit
-  beside what the kernel holds and its workspace.
-- S is at most the bytes written so far, and what is prefetched after a kernel at most the idle bytes used after it,
-  except contents with one idle interval and r = 1. Where a kernel rewrites its input, the former content may be
-  offloaded, and prefetched to be rewritten again.
-- With r = 1 the kernel that wrote the content is recomputed, by its fastest algorithm at best, in the stalls between
-  the first kernel of the interval and its end; of several writers all. A run serves all contents that a kernel writes,
-  so each pays by its size; but not two intervals, of which one has ended when the other begins. The inputs of the
-  kernel are assumed to be live.
+- Let r be 1 for an idle interval (`vdnnsim.planning.buffer_uses.IdleInterval`) in which any byte is ever absent from
+  the GPU and recomputed, for one around the turn only after the turn; else 0. Of the bytes that are ever absent where
+  r = 0, S are offloaded for the first time when a kernel starts, and Q are prefetched for the last time when it ends.
+  Those absent while it runs are among S - Q, for memory is allocated and freed between kernels. Of intervals with r = 1
+  around it all may be absent. All other idle bytes fit beside what the kernel holds and its workspace.
+- S is at most the bytes written so far, and what is prefetched after a kernel at most the idle bytes used after it.
+  Where a kernel rewrites its input, the former content may be offloaded, and prefetched to be rewritten again.
+- With r = 1 the kernels that wrote the content are recomputed in stalls between the first kernel of the interval and
+  its end, by their fastest algorithm at best. A run serves all contents that a kernel writes, but not two intervals of
+  a content, nor both sides of the turn.
+- What a kernel reads that is recomputed after the turn was on the GPU during the turn, or on the host, or is recomputed
+  after the turn as well: activations that backward reads, and temporaries of forward, which it would otherwise free.
+  Inputs of other recomputations are assumed to be live.
 
-With every r = 0 this is the fluid model of `vdnnsim.planning.fluid_bound`, and for nested intervals the bound is not
-above that one. Algorithms and r are integers in a mixed-integer program; at the deadline the solver's dual bound is
-returned.
+Where nothing may be recomputed this is the fluid model of `vdnnsim.planning.fluid_bound`. In small programs r and the
+algorithms are integers, in large ones those that the linear program splits and that cost most; after some nodes the
+solver's dual bound is returned. As blocks that repeat are split alike, that leaves next to nothing to gain.
 """
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from vdnnsim.planning.buffer_uses import IdleInterval, sums_of
+from vdnnsim.planning.contents import Content, Name, contents_of, contents_read
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import Links
+from vdnnsim.planning.linear_program import LinearProgram, Term
 from vdnnsim.planning.problem import Problem
 from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6
 """Fraction by which the solver's tolerances may raise a bound."""
-LEAST_SHARE: Final = 1.5
-"""Least time for the mixed-integer program, as a multiple of that of its linear relaxation."""
-RESERVE: Final = 0.2
-"""Of the time left, for the solver's overrun of its limit."""
+PARTS: Final = 250
+"""Of the kernels in order, in each of which two are looked at."""
+HEAVY: Final = 5e-4
+"""Least cost of an integer in a large program, as a fraction of the kernels' time."""
 
 
 class Relaxed(NamedTuple):
@@ -49,209 +54,231 @@ class Relaxed(NamedTuple):
 
     Attributes:
         seconds: the bound; infinite where no schedule can run.
-        again: by buffer that may be recomputed, the fraction that the relaxation recomputes.
+        again: by buffer that may be recomputed, the fraction that is.
     """
 
     seconds: float
     again: dict[int, float]
 
 
-def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Relaxed:
-    """Return the lower bound.
+def recomputation_bound(
+    problem: Problem,
+    links: Links,
+    host_bytes: int,
+    deadline: Deadline,
+    until: Mapping[int, int] | None = None,
+) -> Relaxed:
+    """Return the lower bound of an order without recomputation.
 
-    The problem is of an order without recomputation.
+    With `until` it is that of schedules that free what only forward reads; by buffer, it has the kernel before which a
+    recomputed one is restored, where that is not the one that reads it.
     """
-    # Slow to import.
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
     unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
-    remaining_s = deadline.remaining_s
-    program = _program_of(problem, links, host_bytes, unit_s)
-    if program is None:
+    program = _Program(problem, links, host_bytes, unit_s, until or {})
+    if not program.is_feasible:
         return Relaxed(math.inf, {})
-    # Passing the program to the solver takes about as long as building it.
-    took_s = deadline.spent_since(remaining_s)
-    rows, columns, factors = zip(*program.entries, strict=True)
-    matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), len(program.costs)))
-    best, again = problem.fastest_s / unit_s, dict[int, float]()
-    for whole in (False, True):
-        # The second may prove nothing if stopped early, and checks the clock rarely.
-        if not deadline.allows(LEAST_SHARE * took_s):
-            break
-        left_s = deadline.remaining_s
-        found = milp(
-            program.costs,
-            integrality=program.whole if whole else None,
-            bounds=Bounds(0, program.bounds),
-            constraints=LinearConstraint(matrix, program.least, program.most),
-            options={"time_limit": left_s * (1 - RESERVE if whole else 1)},
-        )
-        took_s = deadline.spent_since(left_s)
-        # An unfinished linear program proves nothing.
-        proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
-        best = max(best, (proven or 0.0) * (1 - _TOLERANCE))
-        if found.x is not None:
-            again = {wait.buffer: float(found.x[column]) for wait, column in program.again.items()}
+    if until is not None:
+        program.free_temporaries()
+    found = program.lp.minimized(HEAVY * problem.fastest_s / unit_s, deadline)
+    best = max(problem.fastest_s / unit_s, (program.rest + found.bound) * (1 - _TOLERANCE))
+    again = {buffer: found.values[column] for (buffer, _), column in program.dropped.items()} if found.values else {}
     return Relaxed(best * unit_s, again)
 
 
-class _Content(NamedTuple):
-    """The content of a buffer between two writes, if it is ever idle.
+class _Program:
+    """The program, in units of time and of the largest content.
 
     Attributes:
-        idle: its idle intervals in order.
-        first: the kernel after which it may be offloaded; -1 if it is given.
-        again_s: time to recompute it; infinite if it is given.
+        is_feasible: whether every kernel fits by itself.
+        rest: time of the kernels that are no checks.
+        dropped: by content that is idle during the turn, the column of its r.
     """
 
-    idle: tuple[IdleInterval, ...]
-    first: int
-    again_s: float
+    def __init__(
+        self, problem: Problem, links: Links, host_bytes: int, unit_s: float, until: Mapping[int, int]
+    ) -> None:
+        self.lp = LinearProgram()
+        self.is_feasible = True
+        self.dropped: dict[Name, int] = {}
+        self._problem, self._host_bytes, self._unit_s, self._until = problem, host_bytes, unit_s, until
+        self._seconds = [each.options[0].seconds / unit_s for each in problem.kernels]
+        self._unit_bytes = max((each.nbytes for each in problem.idle), default=0) or 1
+        self._rates = [each * unit_s / self._unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s)]
+        kernels = problem.kernels
+        held = [each.held_bytes + each.options[-1].workspace_bytes for each in kernels]
+        size = [nbytes + each.content_bytes for nbytes, each in zip(held, kernels, strict=True)]
+        self._end = end = len(kernels)
+        self._turn = max(range(end), key=size.__getitem__)
+        parts = [range(end)[at : at + -(-end // PARTS)] for at in range(0, end, -(-end // PARTS))]
+        largest = {max(part, key=of.__getitem__) for part in parts for of in (held, size)}
+        several = {at for at, each in enumerate(kernels) if len(each.options) > 1}
+        self._checks = sorted({self._turn} | largest | several)
+        self.rest = sum(self._seconds) - sum(self._seconds[each] for each in self._checks)
+        # By kernel, and whether it is recomputed after the turn, the columns of that by content, the position from
+        # which on it can be, and the one by which it is.
+        self._again = defaultdict[tuple[int, bool], dict[Name, list[int]]](lambda: defaultdict(list))
+        self._begins, self._ends = (
+            defaultdict[tuple[int, bool], int](lambda: end),
+            defaultdict[tuple[int, bool], int](int),
+        )
+        # By position what is absent, and what is restored ahead; by content the parts on the GPU and on the host.
+        self._absent: list[tuple[int, int, Term]] = []
+        self._restored: list[tuple[int, int, Term]] = []
+        self._kept: dict[Name, tuple[int, int]] = {}
+        self._temporaries: list[Name] = []
+        contents = contents_of(problem)
+        for each in contents:
+            if not each.is_given:
+                self._enter(each)
+        self._enter_inputs({each.name for each in contents for wait in each.idle if self._is_around(wait)})
+        self._enter_kernels(contents)
 
-    @property
-    def nbytes(self) -> int:
-        return self.idle[0].nbytes
+    def free_temporaries(self) -> None:
+        """Let what only forward reads neither stay nor be offloaded."""
+        for each in self._temporaries:
+            for column in self._kept[each]:
+                self.lp.bounds[column] = 0.0
 
-    @property
-    def next(self) -> int:
-        return self.idle[-1].next
+    def _at(self, position: int) -> int:
+        """Return the first check from a kernel on."""
+        return bisect_left(self._checks, position)
 
+    def _is_around(self, wait: IdleInterval) -> bool:
+        return wait.last < self._turn < wait.next
 
-def _contents(problem: Problem) -> list[_Content]:
-    buffers = IterationBuffers(problem.workload)
-    touched = [buffers.touched(each.run) for each in problem.kernels]
-    written = defaultdict[int, list[int]](list)
-    for position, (_, writes) in enumerate(touched):
-        for each in dict.fromkeys(writes):
-            written[each].append(position)
-    waits = defaultdict[tuple[int, int], list[IdleInterval]](list)
-    for wait in problem.idle:
-        waits[wait.buffer, wait.made].append(wait)
-    # The kernels that write a content, the last first; -1 after those that rewrite a given one.
-    chains: dict[tuple[int, int], list[int]] = {}
-    made_bytes = defaultdict[int, int](int)
-    for (buffer, made), found in waits.items():
-        chain = chains[buffer, made] = []
-        for position in (each for each in reversed(written[buffer]) if each <= made):
-            chain.append(position)
-            made_bytes[position] += found[0].nbytes
-            if buffer not in touched[position][0]:
-                break
-        else:
-            chain.append(-1)
-    contents = []
-    for content, found in waits.items():
-        chain, nbytes = chains[content], found[0].nbytes
-        shares = (problem.kernels[each].options[0].seconds * nbytes / (made_bytes[each] or 1) for each in chain)
-        contents.append(_Content(tuple(found), chain[-1], math.inf if chain[-1] < 0 else sum(shares)))
-    return contents
+    def _share(self, nbytes: int) -> float:
+        return nbytes / self._unit_bytes
 
+    def _enter(self, content: Content) -> None:
+        """Enter the idle intervals of a content that can be recomputed, with the kernels that are recomputed for it."""
+        for wait in content.idle:
+            if self._at(wait.last + 1) == self._at(wait.next):
+                continue
+            turn, is_around = self._turn, self._is_around(wait)
+            if not is_around:
+                self._recomputed(content, wait.last + 1, wait.next, behind=wait.last >= turn)
+                continue
+            if self._at(wait.last + 1) < self._at(turn):
+                self._recomputed(content, wait.last + 1, turn, behind=False)
+            stop = min(wait.next, self._until.get(wait.buffer, wait.next))
+            column = self.dropped[content.name] = self._recomputed(content, wait.last + 1, stop, behind=True)
+            self._restored.append((self._at(stop), self._at(wait.next), (column, self._share(content.nbytes))))
 
-_Term = tuple[int, float]
-"""A column and its factor."""
+    def _recomputed(self, content: Content, first: int, stop: int, *, behind: bool) -> int:
+        column = self.lp.column(bound=1.0, weight=sum(self._seconds[each] for each in content.makers))
+        self._absent.append((self._at(first), self._at(stop), (column, self._share(content.nbytes))))
+        for each in content.makers:
+            self._run_again(each, first + 1, stop, behind=behind)[content.name].append(column)
+        return column
 
+    def _run_again(self, kernel: int, first: int, stop: int, *, behind: bool) -> dict[Name, list[int]]:
+        key = kernel, behind
+        self._begins[key] = min(self._begins[key], max(first, self._turn + 1) if behind else first)
+        self._ends[key] = max(self._ends[key], stop)
+        return self._again[key]
 
-class _Program:
-    """Columns from 0 to a bound, and rows between two limits."""
+    def _enter_inputs(self, idle: set[Name]) -> None:
+        """Enter what recomputations after the turn read, from the last kernel to the first."""
+        read, live = contents_read(self._problem, self._turn)
+        for each in sorted(idle):
+            again = [(self.dropped[each], -1.0)] if each in self.dropped else []
+            self.lp.row([*self._here(each, idle), *again], -1.0)
+        runs: dict[int, int] = {}
 
-    def __init__(self) -> None:
-        self.again: dict[IdleInterval, int] = {}
-        self.costs: list[float] = []
-        self.bounds: list[float] = []
-        self.whole: list[bool] = []
-        self.entries: list[tuple[int, int, float]] = []
-        self.least: list[float] = []
-        self.most: list[float] = []
+        def run_of(kernel: int) -> int:
+            if kernel not in runs:
+                runs[kernel] = self.lp.column(bound=1.0, weight=self._seconds[kernel])
+            return runs[kernel]
 
-    def column(self, cost: float = 0.0, bound: float = math.inf, *, whole: bool = False) -> int:
-        self.costs.append(cost)
-        self.bounds.append(bound)
-        self.whole.append(whole)
-        return len(self.costs) - 1
+        for (_, made), column in self.dropped.items():
+            self.lp.row([(column, 1.0), (run_of(made), -1.0)])
+        for kernel in range(self._turn - 1, -1, -1):
+            if kernel not in runs:
+                continue
+            stop = self._ends[kernel, True]
+            self._run_again(kernel, self._turn + 1, stop, behind=True)[-1, kernel].append(runs[kernel])
+            for each in read[kernel]:
+                made = each[1]
+                if each in live or (made < 0 and each not in idle):
+                    continue
+                again = [(run_of(made), -1.0)] if made >= 0 else []
+                self.lp.row([(runs[kernel], 1.0), *self._here(each, idle), *again])
+                if made >= 0:
+                    self._ends[made, True] = max(self._ends[made, True], stop)
 
-    def row(self, terms: Iterable[_Term], most: float = 0.0, least: float = -math.inf) -> None:
-        self.entries += ((len(self.most), column, factor) for column, factor in terms)
-        self.most.append(most)
-        self.least.append(least)
+    def _here(self, content: Name, idle: set[Name]) -> list[Term]:
+        """Return the parts of a content that are on the GPU during the turn, and on the host."""
+        if content not in self._kept:
+            self._kept[content] = self.lp.column(bound=1.0), self.lp.column(bound=1.0)
+            if content not in idle:
+                self._temporaries.append(content)
+        return [(column, -1.0) for column in self._kept[content]]
 
-    def grow(self, totals: Sequence[int], at: int, beside: Iterable[_Term], rate: float) -> None:
-        """Let a total be monotonic, and rise by at most a rate times some terms from one position to the next."""
-        step = [(totals[at], 1.0), *([(totals[at - 1], -1.0)] if at else [])]
-        self.row([*step, *((column, -rate * factor) for column, factor in beside)])
-        self.row((column, -factor) for column, factor in step)
+    def _enter_kernels(self, contents: list[Content]) -> None:
+        lp, problem, checks = self.lp, self._problem, self._checks
+        count, turn = len(checks), self._at(self._turn)
+        stall = [lp.column(1.0) for _ in range(count + 1)]
+        computed = [lp.column() for _ in range(count + 1)]
+        # Up to the start of a check, 2 k, and up to its end.
+        left, back = ([lp.column() for _ in range(2 * count + 1)] for _ in range(2))
+        absent, restored = lp.sums(self._absent, count), lp.sums(self._restored, count)
+        computable = sums_of(((w.last + 1, w.next, w.nbytes) for w in problem.idle if w.made >= 0), self._end)
+        sizes = [each.nbytes for each in IterationBuffers(problem.workload).buffers]
+        on_gpu, on_host = (
+            [(columns[at], self._share(sizes[buffer])) for (buffer, _), columns in self._kept.items()] for at in (0, 1)
+        )
+        for at, number in enumerate(checks):
+            kernel = problem.kernels[number]
+            room = problem.capacity_bytes - kernel.held_bytes
+            # In unlimited time everything is recomputed or, up to the host's memory, offloaded.
+            staying_bytes = max(0, kernel.content_bytes - computable[number] - self._host_bytes)
+            fitting = [each for each in kernel.options if each.workspace_bytes + staying_bytes <= room]
+            if not fitting:
+                self.is_feasible = False
+                return
+            seconds = [each.seconds / self._unit_s for each in fitting]
+            chosen = [lp.column(each, 1.0, weight=each if len(fitting) > 1 else None) for each in seconds]
+            lp.equal([(column, 1.0) for column in chosen], 1.0)
+            run = list(zip(chosen, seconds, strict=True))
+            for totals, rate in zip((left, back), self._rates, strict=True):
+                lp.grow(totals, 2 * at + 1, [(column, rate * factor) for column, factor in run])
+            lacking = [
+                (column, self._share(each.workspace_bytes)) for column, each in zip(chosen, fitting, strict=True)
+            ]
+            away = [(left[2 * at], -1.0), (back[2 * at + 1], 1.0)]
+            lp.row(away)
+            if at == turn:
+                lp.row([*lacking, *on_gpu], self._share(room))
+                lp.row([*away, *on_host])
+                lp.row(on_host, self._share(self._host_bytes))
+                continue
+            lp.row([*lacking, (restored[at], 1.0)], self._share(room))
+            # Bytes that do not fit and are not recomputed are offloaded.
+            lacking.append((absent[at], -1.0))
+            spare = self._share(room - kernel.content_bytes)
+            lp.row([*lacking, *away], spare)
+            if kernel.content_bytes > self._host_bytes:
+                lp.row(lacking, spare + self._share(self._host_bytes))
+        due, begun = self._recomputations(count)
+        passing = [(self._kept[each][1], -self._share(sizes[each[0]])) for each in self._temporaries]
+        ready = sums_of(((each.first + 1, self._end + 1, each.nbytes) for each in contents), self._end + 1)
+        coming = sums_of(((0, each.idle[-1].next, each.nbytes) for each in contents), self._end + 1)
+        for at, (before, position) in enumerate(pairwise([-1, *checks, self._end])):
+            paused, between = [(stall[at], 1.0)], sum(self._seconds[before + 1 : position])
+            for totals, rate in zip((left, back), self._rates, strict=True):
+                lp.grow(totals, 2 * at, [(column, rate * factor) for column, factor in paused], rate * between)
+            lp.grow(computed, at, paused)
+            lp.row([(due[at], 1.0), (computed[at], -1.0)])
+            lp.row([(computed[at], 1.0), (begun[at], -1.0)])
+            lp.row([(left[min(2 * at + 1, 2 * count)], 1.0), *passing], self._share(ready[position]))
+            lp.row([(left[-1], 1.0), (back[2 * at], -1.0), *passing], self._share(coming[position]))
 
-    def sums(self, spans: Iterable[tuple[int, int, _Term]], count: int) -> list[int]:
-        """Return for each position a column with the sum of the terms of its spans.
-
-        A span is its first position, the one after its last, and a term.
-        """
-        changes: list[list[_Term]] = [[] for _ in range(count + 1)]
-        for start, stop, (column, factor) in spans:
-            changes[start].append((column, -factor))
-            changes[min(stop, count)].append((column, factor))
-        found = [self.column() for _ in range(count)]
-        for at, each in enumerate(found):
-            before = [(found[at - 1], -1.0)] if at else []
-            self.row([(each, 1.0), *before, *changes[at]], 0.0, 0.0)
-        return found
-
-
-def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) -> _Program | None:
-    """Return the program in units of time and of the largest content; None where it is infeasible.
-
-    Position k of a list is kernel k, or the end of the iteration.
-    """
-    program, end = _Program(), len(problem.kernels)
-    unit_bytes = max((each.nbytes for each in problem.idle), default=0) or 1
-    out_rate, in_rate = (each * unit_s / unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s))
-    contents = _contents(problem)
-    made_again = [each for each in contents if each.again_s < math.inf]
-    again = {wait: program.column(bound=1.0, whole=True) for each in made_again for wait in each.idle}
-    program.again |= again
-    computable = sums_of(((each.last + 1, each.next, each.nbytes) for each in again), end)
-    stall = [program.column(1.0) for _ in range(end + 1)]
-    computed = [program.column() for _ in range(end + 1)]
-    # Up to the start of a kernel, 2 k, and up to its end.
-    left, back = ([program.column() for _ in range(2 * end + 1)] for _ in range(2))
-    absent = program.sums(((w.last + 1, w.next, (column, w.nbytes / unit_bytes)) for w, column in again.items()), end)
-    for number, kernel in enumerate(problem.kernels):
-        room = problem.capacity_bytes - kernel.held_bytes
-        # In unlimited time everything is recomputed or, up to `host_bytes`, offloaded.
-        staying_bytes = max(0, kernel.content_bytes - computable[number] - host_bytes)
-        fitting = [each for each in kernel.options if each.workspace_bytes + staying_bytes <= room]
-        if not fitting:
-            return None
-        chosen = [program.column(each.seconds / unit_s, 1.0, whole=len(fitting) > 1) for each in fitting]
-        program.row([(column, 1.0) for column in chosen], 1.0, 1.0)
-        run = [(column, each.seconds / unit_s) for column, each in zip(chosen, fitting, strict=True)]
-        program.grow(left, 2 * number + 1, run, out_rate)
-        program.grow(back, 2 * number + 1, run, in_rate)
-        # Bytes that do not fit and are not recomputed are offloaded.
-        lacking = [(column, each.workspace_bytes / unit_bytes) for column, each in zip(chosen, fitting, strict=True)]
-        lacking.append((absent[number], -1.0))
-        spare = (room - kernel.content_bytes) / unit_bytes
-        away = [(left[2 * number], -1.0), (back[2 * number + 1], 1.0)]
-        program.row(away)
-        program.row([*lacking, *away], spare)
-        if kernel.content_bytes > host_bytes:
-            program.row(lacking, spare + host_bytes / unit_bytes)
-    took = [(wait, (again[wait], each.again_s / unit_s)) for each in made_again for wait in each.idle]
-    due = program.sums(((wait.next, end + 1, term) for wait, term in took), end + 1)
-    begun = program.sums(((wait.last + 2, end + 1, term) for wait, term in took), end + 1)
-    alone = [each for each in made_again if len(each.idle) == 1]
-    once = [(each, (again[each.idle[0]], each.nbytes / unit_bytes)) for each in alone]
-    made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
-    behind = program.sums(((0, each.next, term) for each, term in once), end + 1)
-    ready = sums_of(((each.first + 1, end + 1, each.nbytes) for each in contents), end + 1)
-    coming = sums_of(((0, each.next, each.nbytes) for each in contents), end + 1)
-    for at in range(end + 1):
-        paused = [(stall[at], 1.0)]
-        program.grow(left, 2 * at, paused, out_rate)
-        program.grow(back, 2 * at, paused, in_rate)
-        program.grow(computed, at, paused, 1.0)
-        program.row([(due[at], 1.0), (computed[at], -1.0)])
-        program.row([(computed[at], 1.0), (begun[at], -1.0)])
-        program.row([(left[min(2 * at + 1, 2 * end)], 1.0), (made[at], 1.0)], ready[at] / unit_bytes)
-        program.row([(left[-1], 1.0), (back[2 * at], -1.0), (behind[at], 1.0)], coming[at] / unit_bytes)
-    return program
+    def _recomputations(self, count: int) -> list[list[int]]:
+        """Return the time of recomputations that are due at each check, and of those that may have begun."""
+        terms = list[tuple[int, int, Term]]()
+        for key, by_content in self._again.items():
+            times = self.lp.column()
+            for columns in by_content.values():
+                self.lp.row([*((each, 1.0) for each in columns), (times, -1.0)])
+            terms.append((self._at(self._ends[key]), self._at(self._begins[key]), (times, self._seconds[key[0]])))
+        return [self.lp.sums(((each[at], count + 1, each[2]) for each in terms), count + 1) for at in (0, 1)]

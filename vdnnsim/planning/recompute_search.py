@@ -1,12 +1,18 @@
 """The recomputation search: which buffers to drop and recompute, so that the iteration with its copies is shortest.
 
 A set of dropped buffers gives an order of kernels, which is valued by its fluid optimum, and with addresses by a plan
-that is made at once. Sets are tried in rounds: checkpointed segments, all but the last, which fragment little; what the
-linear relaxation of the bound recomputes, rounded, and of equal buffers, as the same map of every block, the same
-number spread evenly over forward, as consecutive ones are restored at once; and the cheapest per byte, in growing
-number. Then, from the best of these, or while none fits from the one that lacks least, the dropped shares of equal
-buffers are raised and lowered, evenly spread, as long as that helps. Then of consecutive buffers one in so many is
-kept; at last ranges of buffers are dropped or kept instead, large ranges first, as long as there is time.
+that is made at once. The relaxation of the bound (`vdnnsim.planning.recomputation_bound`) says what to drop: it splits
+few buffers, which are dropped or kept by several thresholds, and of equal buffers, as the same map of every block, the
+same number spread evenly over forward. What such an order restores fills memory that the relaxation counts as free, and
+with addresses its plan may lack some, so it is solved again with as much less.
+
+If that is not good enough, checkpointed segments, all but the last, are tried, which fragment little. Then, from the
+best of these, or while none fits from the one that lacks least, the dropped shares of equal buffers are raised and
+lowered, evenly spread, as long as that helps; at last ranges of buffers are dropped or kept instead, large ranges
+first.
+
+Effort is counted in kernels of the orders that are tried, so that the result does not depend on the machine; a deadline
+only ends the search early.
 """
 
 from collections import defaultdict
@@ -21,21 +27,24 @@ from typing import Final, NamedTuple
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Kernel, Problem
-from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.planning.recomputation import Recomputation, Restored, restored
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.plans.schedule import Run
 
-SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
-"""Shares of the droppable bytes that are tried."""
-INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
-"""One in so many consecutive buffers is kept."""
+EFFORT: Final = 60_000
+"""Kernels of all orders that are tried."""
+ROUNDS: Final = 4
+"""Relaxations that are solved."""
 SEGMENTS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of checkpointed segments."""
-THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
+THRESHOLDS: Final = (0.01, 0.5, 0.99)
 """Fractions of the relaxation from which on a buffer is dropped."""
 STEPS: Final = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 """Changes of the dropped shares of equal buffers, from coarse to fine."""
 MARGIN: Final = 5e-4
 """Least gain, as a fraction of the iteration."""
+ENOUGH: Final = 2e-3
+"""Distance to the relaxation, as a fraction, from which on its rounding is good enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class DropSearch:
     Attributes:
         problem_of: makes the problem of an order of kernels.
         links, host_bytes: as of the fluid bound.
-        goal_s: lower bound at which the search ends.
+        goal_s: lower bound at which the search ends, raised to that of what it can find.
         found: receives the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: returns the additional seconds of an order for buffers on the host.
@@ -107,57 +116,61 @@ class DropSearch:
         # The best set, or while none fits the one that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
-        # Whether the search was ended by time.
-        self._is_cut = False
-        # Orders that fit by their bytes and fragment, the best last.
-        self.displaced = list[Order]()
+        # Kernels of the orders that were tried, and whether the search was ended by time.
+        self._effort, self._is_cut = 0, False
+        # Orders that fit by their bytes and fragment, the best last, and what those tried last lack at most.
+        self.displaced, self._short_bytes = list[Order](), 0
 
-    def orders(self, again: Mapping[int, float]) -> list[Order]:
-        """Return the orders found, each better than the last, from `begin` on, also if the search is interrupted.
-
-        Args:
-            again: by buffer the fraction that the relaxation recomputes (`recomputation_bound`).
-        """
+    def orders(self) -> list[Order]:
+        """Return the orders found, each better than the last, from `begin` on, also if the search is interrupted."""
         with suppress(KeyboardInterrupt):
             if self._found and self._is_over():
                 return self._found
-            if self._all_tried(self._proposals(again)) and self._adjust() and self._all_tried(self._intervals()):
+            if self._all_tried(((),)) and self._relaxed() and self._all_tried(self._segments()) and self._adjust():
                 self._refine()
         return self._found
-
-    def begin_with_segments(self) -> None:
-        """Try checkpointed segments."""
-        self._all_tried(((), *map(self.recomputation.segmented, SEGMENTS)))
 
     @property
     def is_complete(self) -> bool:
         """Whether the search completed."""
         return not self._is_cut
 
-    def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
-        yield ()
-        order = self.recomputation.droppable
+    def _segments(self) -> Iterator[Iterable[int]]:
+        yield from map(self.recomputation.segmented, SEGMENTS)
+
+    def _relaxed(self) -> bool:
+        """Try what relaxations recompute; return whether the search is not over."""
+        whole = self.problem_of(self.recomputation.runs)
+        # What waits within forward or backward stays on the GPU.
+        begin, now = whole.around(whole.fullest), Restored(whole.around(whole.fullest), {})
+        for _ in range(ROUNDS):
+            seconds, again = recomputation_bound(now.problem, self.links, self.host_bytes, self.deadline, now.until)
+            if not again:
+                break
+            if not now.until:
+                self.goal_s = max(self.goal_s, seconds)
+            self._short_bytes = 0
+            if not self._all_tried(self._rounded(again)):
+                return False
+            dropped = [each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0]]
+            whole, before = self.problem_of(self.recomputation.order(dropped)), now
+            begin = replace(begin, capacity_bytes=begin.capacity_bytes - self._short_bytes)
+            now = restored(begin, whole.around(whole.fullest), dropped)
+            if now == before:
+                break
+        return not self._is_over(ENOUGH)
+
+    def _rounded(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
         for least in THRESHOLDS:
-            yield (each for each in order if again.get(each, 0.0) >= least)
+            yield (each for each in self.recomputation.droppable if again.get(each, 0.0) >= least)
         yield _spread_over(
             self._equal, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._equal]
         )
-        cheapest = sorted(order, key=self.recomputation.price)
-        for share in SHARES:
-            yield self._share(cheapest, share)
-
-    def _intervals(self) -> Iterator[Iterable[int]]:
-        order = self.recomputation.droppable
-        for share in SHARES[::-1]:
-            for interval in INTERVALS:
-                for begin in (order, order[::-1]):
-                    part = self._share(begin, share)
-                    yield (each for at, each in enumerate(part, start=1) if at % interval)
 
     def _all_tried(self, proposals: Iterable[Iterable[int]]) -> bool:
         """Try sets until the search is over; return whether it is not."""
         for dropped in proposals:
-            if self._is_over() and (self._tried or self.look_s or self.deadline.with_grace.is_over):
+            if self._is_over() and (self._tried or self._effort or self.deadline.with_grace.is_over):
                 return False
             self._try(dropped)
         return not self._is_over()
@@ -188,17 +201,6 @@ class DropSearch:
                         shares, helped = changed, True
         return True
 
-    def _share(self, order: Sequence[int], share: float) -> list[int]:
-        """Return the first buffers of an order up to a share of all bytes."""
-        left = share * sum(self.recomputation.nbytes(each) for each in order)
-        part = []
-        for each in order:
-            left -= self.recomputation.nbytes(each)
-            if left < 0 and share < 1:
-                break
-            part.append(each)
-        return part
-
     def _try(self, dropped: Iterable[int]) -> bool:
         """Try a set, and return whether it is the best so far."""
         buffers = frozenset(dropped)
@@ -212,6 +214,7 @@ class DropSearch:
 
     def _is_best(self, buffers: frozenset[int]) -> bool:
         whole = self.problem_of(self.recomputation.order(buffers))
+        self._effort += len(whole.kernels)
         problem = whole.around(whole.fullest)
         best_s = self._found[-1].seconds if self._found else inf
         if problem.fastest_s >= best_s * (1 - MARGIN):
@@ -231,6 +234,7 @@ class DropSearch:
         lost_s, lacking = self.judged(found, self.deadline)
         if lacking:
             self.displaced.append(found)
+            self._short_bytes = max(self._short_bytes, lacking)
             return self._is_nearer(buffers, (0, lacking))
         found = replace(found, lost_s=lost_s)
         if found.seconds >= best_s * (1 - MARGIN):
@@ -265,11 +269,11 @@ class DropSearch:
                     return
                 length = max(1, length // 2)
 
-    def _is_over(self) -> bool:
-        if self._found and self._found[-1].seconds <= self.goal_s * (1 + MARGIN):
+    def _is_over(self, near: float = MARGIN) -> bool:
+        if self._found and self._found[-1].seconds <= self.goal_s * (1 + near):
             return True
         self._is_cut = not self.deadline.allows(self.look_s)
-        return self._is_cut
+        return self._is_cut or self._effort >= EFFORT
 
 
 def _spread_over(groups: Iterable[Sequence[int]], shares: Iterable[float]) -> Iterator[int]:

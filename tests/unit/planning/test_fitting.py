@@ -3,6 +3,9 @@
 A request that fails lacks 1 B each time: plans are made for 306, 305, 303 and 299 B, and in 291 B none runs.
 """
 
+from dataclasses import replace
+from itertools import count
+from math import inf
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,8 +18,9 @@ from vdnnsim.planning.deadline import NEVER, PAST, Deadline
 from vdnnsim.planning.fitting import Best, Candidate, Fitting
 from vdnnsim.planning.fluid_bound import Links, optimum_of
 from vdnnsim.planning.offload import Copies
+from vdnnsim.planning.problem import Option
 from vdnnsim.planning.recompute_search import Order, Verdict
-from vdnnsim.planning.timetable import Timetable
+from vdnnsim.planning.timetable import Movement, Timetable
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -93,3 +97,48 @@ def test_an_order_that_never_fits_lacks_what_it_did_first(
         assert made.judged(until) == Verdict(lacking_bytes=1)
         assert places.asked == asked
     assert made.best.found is None
+
+
+def test_a_search_ends_at_its_deadline() -> None:
+    """In 306 B plans for at most 299 B fit; of sixty-fourths that is 296 B, in 23 s.
+
+    The clock advances by 1 s whenever it is read.
+
+    Without a plan it goes on for the grace, and the more time it has the faster is what it finds.
+    """
+    found = []
+    for seconds in (*range(0, 120, 3), 10**6):
+        made = fitting(Places(299))
+        is_complete = made.search(Deadline(((count().__next__, seconds),)))
+        found.append((is_complete, made.best.found.seconds if made.best.found else inf))
+    times = [seconds for _, seconds in found]
+    assert times == sorted(times, reverse=True)
+    assert found[0] == (False, inf)
+    assert found[-1] == (True, pytest.approx(23, rel=1e-3))
+    known = fitting(Places(306))
+    known.judged(NEVER)
+    assert not fitting(Places(306), known.best.found).search(PAST)
+
+
+def test_workspaces_get_smaller_until_the_deadline() -> None:
+    """Kernel 5 has workspaces of 3, 2 and 1 B, each of which is refused, and time for one."""
+    problem = chain_problem(306)
+    kernel = problem.kernels[5]
+    options = [Option(kernel.options[0].kernel, 1.0, nbytes) for nbytes in (3, 2, 1)]
+    kernels = (*problem.kernels[:5], replace(kernel, options=tuple(options)), *problem.kernels[6:])
+    optimum = optimum_of(replace(problem, kernels=kernels), LINKS, 1000, NEVER)
+    assert optimum is not None
+    asked = list[int]()
+
+    def refused(plan: TrainingPlan) -> DoesNotFit:
+        asked.append(cast("Timetable", plan).options[5].workspace_bytes)
+        buffers = [SimpleNamespace(kind=BufferKind.WORKSPACE)]
+        of_workspace = cast("TrainingPlan", SimpleNamespace(buffers=buffers))
+        run = kernel.run
+        return DoesNotFit(of_workspace, Pool.DEVICE, 0, 0, run.layer.index, run.phase, asked[-1], 20, 0, 306, ())
+
+    made = replace(fitting(Places(0)), order=replace(order(), problem=replace(problem, kernels=kernels)), place=refused)
+    movement = Movement(made.order.problem, 5, [], float, float)
+    fastest = [each.options[0] for each in kernels]
+    assert made._downgraded(movement, fastest, None, Deadline(((count().__next__, 2),))) is None  # noqa: SLF001
+    assert asked == [3, 2]

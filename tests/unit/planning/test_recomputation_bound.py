@@ -11,6 +11,7 @@ from tests.unit.planning.test_fluid_program import random_chain
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.planning import linear_program
 from vdnnsim.planning import recomputation_bound as module
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
@@ -88,9 +89,9 @@ def test_without_time_the_bound_is_the_kernels_time(left_s: float) -> None:
     assert not found.again
 
 
-def test_with_little_time_the_linear_program_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_linear_program_alone_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     whole_s = bound_s(rectified_problem(174))
-    monkeypatch.setattr(module, "LEAST_SHARE", math.inf)
+    monkeypatch.setattr(linear_program, "MOST_WHOLE", 0)
 
     found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline.after(60))
 
@@ -107,6 +108,43 @@ def test_it_is_not_above_the_fluid_bound(monkeypatch: pytest.MonkeyPatch, seed: 
     fluid_s = math.inf if impossible(problem, stages) else fluid_optimum(stages, links).seconds
 
     assert bound_s(problem, links) <= fluid_s * (1 + 1e-6)
-    contents = module._contents  # noqa: SLF001 - a world in which it cannot
-    monkeypatch.setattr(module, "_contents", lambda of: [each._replace(again_s=math.inf) for each in contents(of)])
+    contents = module.contents_of
+    monkeypatch.setattr(module, "contents_of", lambda of: [each._replace(is_given=True) for each in contents(of)])
     assert bound_s(problem, links) == pytest.approx(fluid_s, rel=1e-4)
+
+
+def test_only_checks_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 296 B kernel 5, the fullest, lacks 10 B: forward of conv1 is recomputed in 1 s. Kernel 0 holds most and fits.
+
+    The gradient of conv1, which is idle while 8 runs alone, is not seen (12 s above).
+    """
+    monkeypatch.setattr(module, "PARTS", 1)
+    assert bound_s(chain_problem(296)) == pytest.approx(11.0, rel=1e-4)
+
+
+def branches_problem(lacking_bytes: int) -> Problem:
+    """A sum of two convolutions of one map, whose backward reads neither, and a wide layer, where most bytes are."""
+    net = GraphBuilder("branches", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    left, right = (net.conv(name, y, 5, 1, relu=False) for name in ("left", "right"))
+    y = net.conv("wide", net.add("sum", left, right, relu=False), 20, 1, relu=False)
+    workload = toy_workload(with_fc(net, y))
+    table = toy_costs(workload, {}).table(workload)
+    runs = iteration(workload)
+    size = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, table, 0).kernels)
+    return problem_of(runs, workload, table, size - lacking_bytes)
+
+
+@pytest.mark.parametrize(("lacking_bytes", "again_s"), [(0, 0), (40, 1), (50, 2), (51, 5)])
+def test_what_is_recomputed_needs_its_inputs(monkeypatch: pytest.MonkeyPatch, lacking_bytes: int, again_s: int) -> None:
+    """During the turn alone. 40 B are the map of the wide layer, 10 B more that of conv1: 1 s each.
+
+    1 B more is of the sum, which is then made of conv1 and both branches: 3 s.
+    """
+    monkeypatch.setattr(module, "PARTS", 1)
+    problem = branches_problem(lacking_bytes)
+    kernels_s = len(problem.kernels)
+
+    for until in (None, {}):
+        found = recomputation_bound(problem, NO_LINK, MUCH, NEVER, until)
+        assert found.seconds == pytest.approx(kernels_s + again_s, rel=1e-3)

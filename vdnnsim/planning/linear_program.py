@@ -1,0 +1,119 @@
+"""Linear programs with columns from 0 to a bound and rows below a limit, some columns integers, solved by HiGHS."""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from vdnnsim.planning.deadline import Deadline
+
+MOST_NODES: Final = 100
+"""Nodes of a search for integers: steps and not seconds, so that equal programs have equal solutions."""
+
+MOST_WHOLE: Final = 300
+"""Integers that are decided."""
+_SPLIT: Final = 1e-6
+"""Distance from an integer that counts."""
+
+Term = tuple[int, float]
+"""A column and its factor."""
+
+
+class Solution(NamedTuple):
+    """What the solver found.
+
+    Attributes:
+        bound: no solution costs less; 0 where nothing is proven.
+        values: by column; empty where there is no solution.
+    """
+
+    bound: float
+    values: Sequence[float]
+
+
+class LinearProgram:
+    """Columns, their costs, and rows."""
+
+    def __init__(self) -> None:
+        self.bounds: list[float] = []
+        self._costs: list[float] = []
+        self._weights: dict[int, float] = {}
+        self._entries: list[tuple[int, int, float]] = []
+        self._most: list[float] = []
+
+    def column(self, cost: float = 0.0, bound: float = math.inf, *, weight: float | None = None) -> int:
+        """Add a column, and return its number; one with a weight should be an integer, the heaviest first."""
+        self._costs.append(cost)
+        self.bounds.append(bound)
+        if weight is not None:
+            self._weights[len(self._costs) - 1] = weight
+        return len(self._costs) - 1
+
+    def row(self, terms: Iterable[Term], most: float = 0.0) -> None:
+        """Limit the sum of some terms."""
+        self._entries += ((len(self._most), column, factor) for column, factor in terms)
+        self._most.append(most)
+
+    def equal(self, terms: Sequence[Term], value: float = 0.0) -> None:
+        """Fix the sum of some terms."""
+        self.row(terms, value)
+        self.row([(column, -factor) for column, factor in terms], -value)
+
+    def grow(self, totals: Sequence[int], at: int, beside: Iterable[Term], most: float = 0.0) -> None:
+        """Let a total be monotonic, and rise by at most a constant and some terms from one position to the next."""
+        step = [(totals[at], 1.0), *([(totals[at - 1], -1.0)] if at else [])]
+        self.row([*step, *((column, -factor) for column, factor in beside)], most)
+        self.row((column, -factor) for column, factor in step)
+
+    def sums(self, spans: Iterable[tuple[int, int, Term]], count: int) -> list[int]:
+        """Return for each position a column with the sum of the terms of its spans.
+
+        A span is its first position, the one after its last, and a term.
+        """
+        changes: list[list[Term]] = [[] for _ in range(count + 1)]
+        for start, stop, (column, factor) in spans:
+            changes[start].append((column, -factor))
+            changes[min(stop, count)].append((column, factor))
+        found = [self.column() for _ in range(count)]
+        for at, each in enumerate(found):
+            self.equal([(each, 1.0), *([(found[at - 1], -1.0)] if at else []), *changes[at]])
+        return found
+
+    def minimized(self, least: float, deadline: Deadline) -> Solution:
+        """Minimize the cost, in a small program with all integers, else with those that a solution without splits.
+
+        Of these only with as heavy as `least`.
+        """
+        found = self._solved((), deadline)
+        split = [
+            column
+            for column in sorted(self._weights, key=self._weights.__getitem__, reverse=True)
+            if found.values and abs(found.values[column] - round(found.values[column])) > _SPLIT
+        ]
+        if len(self._weights) > MOST_WHOLE:
+            split = [each for each in split[:MOST_WHOLE] if self._weights[each] >= least]
+        elif split:
+            split = list(self._weights)
+        if not split:
+            return found
+        whole = self._solved(frozenset(split), deadline)
+        return Solution(max(found.bound, whole.bound), whole.values or found.values)
+
+    def _solved(self, whole: Collection[int], deadline: Deadline) -> Solution:
+        # Slow to import.
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        if deadline.is_over:
+            return Solution(0.0, ())
+        rows, columns, factors = zip(*self._entries, strict=True)
+        matrix = csr_array((factors, (rows, columns)), shape=(len(self._most), len(self._costs)))
+        found = milp(
+            self._costs,
+            integrality=[column in whole for column in range(len(self._costs))] if whole else None,
+            bounds=Bounds(0, self.bounds),
+            constraints=LinearConstraint(matrix, -math.inf, self._most),
+            options={"time_limit": deadline.remaining_s, "node_limit": MOST_NODES},
+        )
+        # An unfinished linear program proves nothing.
+        proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
+        return Solution(proven or 0.0, () if found.x is None else found.x.tolist())
