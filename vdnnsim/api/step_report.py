@@ -238,8 +238,8 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host",
         lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
     if host_s > metrics.iteration_s:
         lines.append(
-            f"the host decides: without hooks in Python a step takes {format_seconds(metrics.iteration_s)}, with them the "
-            f"host needs {step}, by a ratio that was measured on another host"
+            f"the host decides: without hooks in Python a step takes {format_seconds(metrics.iteration_s)}, with them "
+            f"the host needs {step}, by a ratio that was measured on another host"
         )
     if plan.certificate is not None:
         lines.append(bound_text(plan.certificate, metrics.iteration_s, unlimited_s))
