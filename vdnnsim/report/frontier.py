@@ -125,7 +125,7 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
         lines.append(f"Gap of every plan at most {gap_text(max(gaps))}; the bound holds for {' or '.join(classes)}.")
     if not all(each.plan.complete for each in frontier.points):
         lines.append("The time limit ended the search for some of the plans.")
-    others = [each.policy for each in (*frontier.policies, *frontier.declined)]
+    others = [*(each.policy for each in frontier.policies), *(each.policy for each in frontier.declined)]
     asked_for = f"those of the question: {listed(others)}" if others else "none in the question; --policy names some"
     lines.append(f"Other policies are {asked_for}.")
     lines += [f"Not in the picture: {each.policy}: {each.reason}" for each in frontier.declined]

@@ -65,7 +65,9 @@ def _with_nvlink(server: Server, bytes_per_s: float) -> Server:
     if topology is None or len(topology.gpus) == 1:
         raise StudyError(f"{server.name}: {NVLINK}: found one GPU, expected a machine with several, as rtx_4090_x8")
     ports = tuple(
-        FabricPort(gpu.name, TopologyLink(f"fabric-{gpu.name}", *[bytes_per_s] * 2, _NVLINK_S, Sharing.SPLIT_DUPLEX))
+        FabricPort(
+            gpu.name, TopologyLink(f"fabric-{gpu.name}", bytes_per_s, bytes_per_s, _NVLINK_S, Sharing.SPLIT_DUPLEX)
+        )
         for gpu in topology.gpus
     )
     return replace(server, topology=replace(topology, peers=(), ports=ports, multicast=False))
