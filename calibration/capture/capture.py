@@ -3,18 +3,18 @@
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.chunked_loss import NOTE
 from calibration.capture.failures import failure_outside
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
+from calibration.capture.given import add_given
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
@@ -27,7 +27,7 @@ from calibration.capture.tape import Tape, freed_by_program
 from calibration.capture.wrapped import refuse_spread, run_eagerly
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind, StepOperation
+from vdnnsim.dnn.step import StepOperation
 from vdnnsim.errors import CaptureError, VdnnsimError
 
 
@@ -103,7 +103,7 @@ def _captured(
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
-    with compiled, quiet, fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+    with compiled, quiet, _as_rank(program), fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())
@@ -115,7 +115,7 @@ def _captured(
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
-        with _as_asked(model, device) as notes:
+        with _as_asked(iteration.model, device) as notes:
             # Recorded for failures, and for lifetimes on a tape.
             warm_up = Recorder(ModuleTracker(model), StorageTable(), gives_away=True, only_failures=not taped)
             blame(warm_up)
@@ -124,7 +124,11 @@ def _captured(
             yield _recorded(iteration, device, warm_up, blame, notes)
             for other in programs[1:]:
                 iteration = iteration.of(other)
-                iteration.warm_up()
+                if program.layout is None:
+                    iteration.warm_up()
+                else:
+                    # FSDP's state after forward alone is another.
+                    iteration.run(lambda _: None)
                 yield _recorded(iteration, device, warm_up, blame, notes)
 
 
@@ -138,7 +142,7 @@ def _recorded(
     """Record an iteration; lifetimes that the program alone decides are those of the warm-up."""
     model = iteration.model
     modules, storages = ModuleTracker(model), StorageTable()
-    host = _given(iteration, modules, storages, is_cuda=device.is_cuda)
+    host = add_given(iteration, modules, storages, is_cuda=device.is_cuda)
     blame(recorder := Recorder(modules, storages, host))
     gradients: list[int] = []
     returned = 0
@@ -188,6 +192,16 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
             recorder.failure = None
 
 
+def _as_rank(program: Program) -> AbstractContextManager[None]:
+    """Be a rank of the layout of a program, if it has one."""
+    if program.layout is None:
+        return nullcontext()
+    # FSDP is seconds of imports.
+    from calibration.capture.parallel.world import rank_of
+
+    return rank_of(program.layout.ranks)
+
+
 def _as_asked(model: nn.Module, device: CaptureDevice) -> AbstractContextManager[tuple[str, ...]]:
     """Run a model eagerly, or as torch.compile makes it; yields notes about it."""
     if not device.compiled:
@@ -208,41 +222,6 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
-    """Add storages that exist when the iteration begins; return the identities of those in host memory."""
-    owners = modules.of_parameters()
-    names = {key: path for key, (_, path) in owners.items()}
-    for parameter in iteration.model.parameters():
-        storages.add(parameter, names[id(parameter)], BufferKind.WEIGHTS, given=True)
-    for buffer in iteration.model.buffers():
-        storages.add(buffer, names[id(buffer)], BufferKind.STATISTICS, given=True)
-    for number, batch in enumerate(iteration.batches):
-        for tensor in tree_leaves(batch):
-            if isinstance(tensor, torch.Tensor):
-                storages.add(tensor, f"input {number}", BufferKind.FEATURE_MAP, given=True)
-    for number, tensor in enumerate(iteration.program.labels()):
-        storages.add(tensor, f"labels {number}", BufferKind.FEATURE_MAP, given=True)
-    for name, tensor in vars(iteration.scaler).items() if iteration.scaler else ():
-        if isinstance(tensor, torch.Tensor):
-            storages.add(tensor, f"scaler {name.strip('_')}", BufferKind.OPTIMIZER_STATE, given=True)
-    return _states(iteration, names, storages, is_cuda=is_cuda)
-
-
-def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
-    """Add optimizer states; return the identities of those in host memory: on CUDA step counts that no kernel reads."""
-    host: set[int] = set()
-    for optimizer in iteration.optimizers:
-        for group in optimizer.param_groups:
-            counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
-            for parameter in group["params"]:
-                for key, state in optimizer.state[parameter].items():
-                    if isinstance(state, torch.Tensor) and key == "step" and counts_on_host:
-                        host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
-                    elif isinstance(state, torch.Tensor):
-                        storages.add(state, f"{names[id(parameter)]} {key}", BufferKind.OPTIMIZER_STATE, given=True)
-    return frozenset(host)
 
 
 def _step(
@@ -269,6 +248,8 @@ def _step(
             saves=tuple(each.saves),
             work=each.effort.work,
             known=each.effort.known,
+            collective=each.collective,
+            aside=each.aside,
         )
         for each in records
     )
@@ -293,4 +274,6 @@ def _step(
         operations=operations,
         notes=(*program.notes, *([NOTE.format(program.loss_chunks)] if program.loss_chunks > 1 else ()), *notes),
         compiled=device.compiled,
+        parallel=program.layout.text if program.layout else "",
+        ranks=program.layout.ranks if program.layout else 1,
     )

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from vdnnsim.dnn.step import Module
 
+_WRAPPED: Final = "._checkpoint_wrapped_module"
+"""What PyTorch's `checkpoint_wrapper` adds to the path of a block."""
+
 
 class ModuleTracker:
     """Tracks forward by hooks; a module with several paths has the first."""
 
     def __init__(self, model: nn.Module) -> None:
-        named = list(model.named_modules())
+        named = [(path.replace(_WRAPPED, ""), each) for path, each in model.named_modules()]
         self.modules = tuple(Module(path, f"{type(each).__module__}.{type(each).__qualname__}") for path, each in named)
         self._positions = {id(each): position for position, (_, each) in enumerate(named)}
         # Held, so that their identities stay unique.

@@ -14,8 +14,9 @@ from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
+from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.program import Program
-from calibration.capture.request import LIBRARIES, check_update
+from calibration.capture.request import LIBRARIES, check_checkpointing, check_update
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
@@ -43,6 +44,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     in_backward: bool = False,
     param_groups: int = 1,
     loss_chunks: int = 1,
+    parallel: str = "",
+    checkpointing: str = "",
     device: CaptureDevice,
 ) -> tuple[CapturedStep, Tape]:
     """Return one iteration of a copy of a model, and its tape.
@@ -61,6 +64,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         in_backward: whether each parameter is updated in backward.
         param_groups: groups of parameters that the optimizer updates one after the other.
         loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
+        parallel: layout over several GPUs, as `fsdp=8`; empty for one.
+        checkpointing: of the model's blocks, as of a `Request`.
         device: of the capture.
 
     Raises:
@@ -77,6 +82,9 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     ):
         if number is not None and number < 1:
             raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
+    check_checkpointing(checkpointing)
+    if parallel and (device.real or device.compiled):
+        raise CaptureError("parallel: found with real=True or compile=True, of which ranks cannot be captured yet")
     if inputs is None:
         raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
     given = arguments_of(inputs, "inputs")
@@ -99,6 +107,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         lora=lora or 0,
         labels=assumed.labels,
         channels_last=channels_last,
+        layout=parse_layout(parallel, "parallel") if parallel else None,
+        checkpointing=checkpointing,
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),

@@ -105,6 +105,7 @@ _MOVES: Final = frozenset(
     sort topk argsort im2col slice_backward select_backward diagonal_backward slice_scatter select_scatter
     unfold_backward constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle
     channel_shuffle resize_ set_ upsample_nearest2d upsample_nearest2d_backward max_pool2d_with_indices_backward
+    split_with_sizes_copy chunk_cat
     bernoulli_ bernoulli rand rand_like randn randn_like randint randperm uniform_ normal_ random_ multinomial
     """.split()
 )

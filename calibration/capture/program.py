@@ -15,11 +15,12 @@ from torch.utils._pytree import tree_map_only
 from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
+from calibration.capture.parallel.layout import Layout
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
-from vdnnsim.units import Precision
+from vdnnsim.units import ElementType, Precision
 
 _IMAGE_DIMENSIONS: Final = 4
 
@@ -49,6 +50,8 @@ class Program:
         sample_elements: tokens of a sequence; 1 for an image.
         versions: of libraries, `torch 2.13.0, timm 1.0.1`.
         notes: assumptions, in sentences.
+        layout: over several GPUs; None for one.
+        checkpointing: of blocks, `full`, `selective` or of every so many; empty for none.
     """
 
     name: str
@@ -70,6 +73,13 @@ class Program:
     sample_elements: int = 1
     versions: str = ""
     notes: tuple[str, ...] = ()
+    layout: Layout | None = None
+    checkpointing: str = ""
+
+    @property
+    def autocast(self) -> ElementType | None:
+        """The narrow type of autocast, which FSDP's own mixed precision replaces; None without it."""
+        return None if self.layout is not None and self.layout.is_sharded else self.precision.autocast
 
 
 @dataclass
@@ -148,7 +158,7 @@ class Iteration:
             return self._checked(self.program.loss(self.model(*args, **kwargs)))
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        narrow = self.program.precision.autocast
+        narrow = self.program.autocast
         return torch.autocast(self.device_type, getattr(torch, narrow.value)) if narrow else nullcontext()
 
     def _checked(self, loss: object) -> torch.Tensor:
@@ -190,6 +200,15 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
             for adapter in (each.first, each.second):
                 replace_tensors(adapter, torch.Tensor.float, buffers=False)
     model.train(program.mode is Mode.TRAINING)
+    if program.checkpointing:
+        from calibration.capture.checkpointing import checkpoint_blocks
+
+        checkpoint_blocks(model, program.checkpointing)
+    if program.layout is not None:
+        # FSDP is seconds of imports.
+        from calibration.capture.parallel.shard import spread
+
+        model = spread(model, program.layout, program.precision, device_type)
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
     if program.mode is Mode.TRAINING:
         optimizers = _make_optimizers(program, model, foreach=foreach)

@@ -11,6 +11,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten
 from calibration.capture.operator_work import Effort
 from calibration.capture.schemas import tensors_in
 from calibration.capture.storages import Touch
+from vdnnsim.dnn.collective import Collective
 from vdnnsim.dnn.layers import Phase
 
 
@@ -79,6 +80,8 @@ class Record:
         accumulates: whether it makes or adds to the gradient of a parameter.
         node: sequence number of the node that runs it, in backward.
         overwrites: whether its result is written over its first operand if nothing holds that afterwards.
+        collective: what it exchanges with other ranks.
+        aside: whether the program runs it on another stream than its kernels.
     """
 
     name: str
@@ -96,4 +99,6 @@ class Record:
     accumulates: bool = False
     node: int | None = None
     overwrites: bool = False
+    collective: Collective | None = None
+    aside: bool = False
     saves: list[int] = field(default_factory=list)

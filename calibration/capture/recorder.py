@@ -17,6 +17,7 @@ from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
 from calibration.capture.operator_work import Effort, effort_of, traffic_of
+from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
 from calibration.capture.schemas import (
     RECORD_STREAM,
@@ -74,6 +75,11 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         """Record what runs within."""
         with ExitStack() as stack:
             stack.enter_context(self._modules.following())
+            if self.opened:
+                # FSDP is seconds of imports.
+                from calibration.capture.parallel.world import following_resizes
+
+                stack.enter_context(following_resizes(self))
             if not self._only_failures:
                 stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, self._note_taken))
             stack.enter_context(self)
@@ -133,6 +139,15 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         )
         self.storages.issued = len(self.records)
 
+    def allocated(self, tensor: torch.Tensor) -> None:
+        """Note weights that FSDP allocates again, without an operator, to gather them."""
+        label = f"weights {self._modules.path}".strip()
+        self.storages.add(tensor, label, BufferKind.WEIGHTS)
+
+    def freed(self, tensor: torch.Tensor) -> None:
+        """Note weights that FSDP frees, without an operator, while it keeps their tensor."""
+        self.storages.free(tensor)
+
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
         self._phase = phase
@@ -159,15 +174,16 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
 
     def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
         operands: dict[tuple[int, int], Access] = {}
-        for tensor, is_written in operands_of(func, args, kwargs):
+        exchange = exchange_of(func, args, kwargs, result) if self.opened else None
+        for tensor, access in exchange.used if exchange else _used(func, args, kwargs):
             if self._is_on_host(tensor):
-                if is_written:
+                if access.writes:
                     return
                 continue
+            number = self.storages.number_of(tensor)
+            if number is None and exchange and access is Access.WRITE:
+                continue
             number = self.storages.add_constant(tensor)
-            access = Access.READ
-            if is_written:
-                access = Access.WRITE if only_writes(func) else Access.UPDATE
             operands.setdefault((number, self.storages.view(tensor, number)), access)
         results: dict[int, int] = {}
         for index, tensor in enumerate(tensors_in(result)):
@@ -191,8 +207,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results=results,
                 element_type=_arithmetic_type(func, args, kwargs, result),
-                effort=effort_of(func, args, kwargs, result),
-                bytes_moved=traffic_of(func, args, kwargs, result),
+                effort=Effort() if exchange else effort_of(func, args, kwargs, result),
+                bytes_moved=exchange.bytes_moved if exchange else traffic_of(func, args, kwargs, result),
                 random=is_random(func),
                 call=Call.of(func, args, kwargs, result, self.storages.number_of),
                 forward=forward,
@@ -200,6 +216,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 accumulates=node is not None and is_accumulating(node),
                 node=None if node is None else node._sequence_nr(),  # noqa: SLF001
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
+                collective=exchange.collective if exchange else None,
+                aside=bool(self.opened) and (runs_aside() or (exchange is not None and exchange.asynchronous)),
             )
         )
         self.storages.issued = len(self.records)
@@ -252,6 +270,13 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
 _FROM_DATA: Final = torch.ops.aten.lift_fresh.default
 """Makes a tensor of Python's numbers."""
 _DETACH: Final = torch.ops.aten.detach.default
+
+
+def _used(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, Access]]:
+    """Yield the tensors among the arguments of a call, and how its schema says that it uses them."""
+    writes = Access.WRITE if only_writes(func) else Access.UPDATE
+    for tensor, is_written in operands_of(func, args, kwargs):
+        yield tensor, writes if is_written else Access.READ
 
 
 def _arithmetic_type(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from calibration.capture.parallel.layout import Layout, parse_layout
 from vdnnsim.dnn.captured_step import model_name
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -44,6 +45,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
         compiled: whether torch.compile compiles the model.
         compute_capability: of the CUDA device for which fake tensors dispatch.
+        parallel: layout over several GPUs, as `fsdp=8`, one rank of which is captured; empty for one GPU.
+        checkpointing: of the model's blocks, `full`, `selective`, or of every so many, as `2`; empty for none.
     """
 
     model: str
@@ -64,6 +67,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     pretended: str = ""
     compiled: bool = False
     compute_capability: tuple[int, int] = (8, 9)
+    parallel: str = ""
+    checkpointing: str = ""
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout over several GPUs; None for one.
+
+        Raises:
+            CaptureError: there is no such layout.
+        """
+        return parse_layout(self.parallel) if self.parallel else None
 
     @property
     def runs(self) -> bool:
@@ -107,6 +121,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             if number is not None and not 1 <= number <= _LARGEST:
                 raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
         check_update(self)
+        check_checkpointing(self.checkpointing)
+        if self.layout is not None and (self.runs or self.compiled):
+            what = "--compile" if self.compiled else "real tensors"
+            raise CaptureError(f"--parallel: found with {what}, of which ranks cannot be captured yet")
         if self.real and self.pretended:
             raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
         if self.compiled and self.runs:
@@ -228,6 +246,16 @@ def split_words(words: str) -> tuple[Path, str]:
             raise CaptureError(not_one_of(path.name, near, f"a file in {file_name(folder.absolute())}"))
         raise CaptureError(f"{file_name(path)}: there is no such file")
     return path, name
+
+
+def check_checkpointing(how: str) -> None:
+    """Refuse a way of checkpointing that is unknown.
+
+    Raises:
+        CaptureError: it is another word than `full`, `selective` and a number.
+    """
+    if how and how not in {"full", "selective"} and not re.fullmatch(r"[1-9]\d{0,5}", how):
+        raise CaptureError(f"--checkpointing: found {quote(how)}, expected full, selective, or every how many blocks")
 
 
 def parse_image(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from calibration.capture.record import Record
 from calibration.capture.storages import Life
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
 
@@ -42,12 +43,30 @@ def assign_kinds(records: Sequence[Record], lives: Sequence[Life], gradients: Se
     for record in records:
         if record.phase is Phase.BACKWARD and record.forward in copies and not record.recomputes:
             _mark(record, lives, BufferKind.GRADIENT_MAP, BufferKind.WEIGHT_GRADIENT)
+    _assign_communicated(records, lives)
     for record in records:
         for number, _, __ in record.operands:
             if record.name.startswith("aten.nll_loss") and lives[number].element_type == "int64":
                 lives[number].kind = BufferKind.LABELS
 
 
+def _assign_communicated(records: Sequence[Record], lives: Sequence[Life]) -> None:
+    """Assign what ranks gather and reduce beside kernels: weights, and their gradients."""
+    maps = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+    for record in records:
+        if record.aside and record.collective is not None:
+            gathers = record.collective.kind in {CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST}
+            for kind in maps:
+                _mark(record, lives, kind, BufferKind.WEIGHTS if gathers else BufferKind.WEIGHT_GRADIENT)
+    for record in records:
+        kinds = {lives[number].kind for number, _, __ in record.operands}
+        for kind in (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT):
+            if kind in kinds and (record.aside or record.name in _INTO_BUFFERS):
+                for old in maps:
+                    _mark(record, lives, old, kind)
+
+
+_INTO_BUFFERS: Final = frozenset({"fsdp.all_gather_copy_in.default", "fsdp.chunk_cat.default"})
 _CASTS: Final = frozenset({"aten._to_copy.default"})
 
 

@@ -20,9 +20,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         is_compiled: whether torch.compile compiles what runs within it, which PyTorch otherwise runs eagerly.
+        opened: subclasses of tensors that are not seen, but the operators that they run on the tensors within them.
     """
 
     is_compiled: ClassVar[bool] = False
+    opened: ClassVar[frozenset[type]] = frozenset()
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -35,6 +37,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the operator returns
         """Dispatch an operator, as PyTorch calls it."""
+        if not self.opened.isdisjoint(types):
+            return NotImplemented
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             # Four of five calls under fake tensors.
             return args[0].fake_device

@@ -129,6 +129,8 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         lora=request.lora or 0,
         labels=loss.labels,
         channels_last=request.channels_last,
+        layout=request.layout,
+        checkpointing=request.checkpointing,
         sample=given.sample,
         sample_elements=given.tokens if given.sample == "sequence" else 1,
         versions=", ".join(versions),

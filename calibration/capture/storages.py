@@ -32,6 +32,12 @@ def element_type_of(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of a `DTensor` that this rank has; any other tensor as it is."""
+    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return local
+
+
 class StorageTable:
     """Numbers storages and their views, without holding them."""
 
@@ -45,7 +51,7 @@ class StorageTable:
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage of a tensor; None if it is unknown."""
-        return self._numbers.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - its identity
+        return self._numbers.get(local_of(tensor).untyped_storage()._cdata)  # noqa: SLF001 - its identity
 
     def add_constant(self, tensor: torch.Tensor) -> int:
         """Return the number of the storage of a tensor, a constant if it is unknown."""
@@ -55,7 +61,7 @@ class StorageTable:
         self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False, constant: bool = False
     ) -> int:
         """Return the number of the storage of a tensor, a new one if it is unknown."""
-        storage = tensor.untyped_storage()
+        storage = local_of(tensor).untyped_storage()
         key = storage._cdata  # noqa: SLF001
         if key in self._numbers:
             return self._numbers[key]
@@ -66,6 +72,12 @@ class StorageTable:
         self.lives.append(life)
         weakref.finalize(storage, self._free, key, life)
         return number
+
+    def free(self, tensor: torch.Tensor) -> None:
+        """Note that a program frees the memory of a tensor which it keeps."""
+        key = tensor.untyped_storage()._cdata  # noqa: SLF001
+        if key in self._numbers:
+            self._free(key, self.lives[self._numbers[key]])
 
     def view(self, tensor: torch.Tensor, number: int) -> int:
         """Return the number of a tensor as a view of a storage."""
@@ -112,8 +124,10 @@ class StorageTable:
         return number
 
     def _free(self, key: int, life: Life) -> None:
-        life.freed_after = max(self.issued - 1, 0)
-        del self._numbers[key]
+        # A program may have freed it before, and allocated it again.
+        if key in self._numbers and self.lives[self._numbers[key]] is life:
+            life.freed_after = max(self.issued - 1, 0)
+            del self._numbers[key]
 
 
 def _numbered(old: Iterable[int], dropped: Container[int]) -> dict[int, int]:

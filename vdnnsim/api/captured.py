@@ -81,6 +81,8 @@ def capture(  # noqa: PLR0913  # the words of the command
     channels_last: bool = False,
     real: bool = False,
     compile: bool = False,  # noqa: A002  # the word of torch
+    parallel: str = "",
+    checkpointing: str = "",
 ) -> Captured:
     """Record one iteration of a copy of a PyTorch model without a GPU and without memory.
 
@@ -109,6 +111,10 @@ def capture(  # noqa: PLR0913  # the words of the command
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
         compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
+        parallel: a layout over several GPUs, one rank of which is captured: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`,
+            `hsdp=2x4`, `tp=8`, or `fsdp=4,tp=2`; `batch` is that of a rank.
+        checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
+            number every so many blocks whole.
 
     Raises:
         CaptureError: the model cannot be captured.
@@ -123,6 +129,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         "param_groups": param_groups,
         "loss_chunks": loss_chunks,
         "channels_last": channels_last,
+        "parallel": parallel,
+        "checkpointing": checkpointing,
     }
     if isinstance(model, str):
         from calibration.capture.isolation import captured

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE, MODELS, POLICIES
+from vdnnsim.cli.completion import HARDWARE, POLICIES
+from vdnnsim.cli.model_options import CAPTURE, RUN, describes_model
 from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with, read_option
 from vdnnsim.errors import CaptureError, InputError, ProfileError
 
@@ -28,33 +29,6 @@ if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
 
-_CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--image": {"metavar": "CxHxW", "help": "Sizes of an image, channels first, as 3x224x224."},
-    "--tokens": {"type": int, "metavar": "T", "help": "Tokens of a sequence."},
-    "--inputs": {
-        "metavar": "FILE.py:NAME",
-        "help": "The model's arguments by a function of batch size and --tokens.",
-    },
-    "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
-    "--precision": {"metavar": "NAME", "help": "float32, by default, or tf32, bf16, fp16, amp_bf16, amp_fp16."},
-    "--optimizer": {"metavar": "NAME", "help": "adamw, by default, another of torch.optim, adamw8bit, or none."},
-    "--in-backward": {
-        "is_flag": True,
-        "default": None,
-        "help": "Update each parameter in backward, and free its gradient.",
-    },
-    "--param-groups": {"type": int, "metavar": "N", "help": "Groups of parameters, updated one after the other."},
-    "--loss-chunks": {"type": int, "metavar": "N", "help": "Slices of the tokens whose cross entropy is apart."},
-    "--lora": {"type": int, "metavar": "RANK", "help": "Train adapters of linear layers alone, as peft's all-linear."},
-    "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
-    "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
-}
-"""Options of a capture, by name."""
-_RUN: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--allocator": {"metavar": "SETTINGS", "help": "As PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."},
-    "--execution": {"metavar": "NAME", "help": "eager, by default, cuda_graphs or compiled."},
-    "--accumulate": {"type": int, "metavar": "N", "help": "Micro-batches of --batch before an update; 1 by default."},
-}
 _DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
 _POLICIES: Final = ("pytorch",)
 MOST_ROUNDS: Final = 512
@@ -62,25 +36,6 @@ MOST_ROUNDS: Final = 512
 POLICY: Final = click.option(
     "--policy", "policies", type=POLICIES, multiple=True, help="Of --model: as pytorch; may be given several times."
 )
-
-
-def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], prefix: str = "") -> Command:
-    for name, option in reversed(list(options.items())):
-        command = click.option(name, **{**option, "help": prefix + option["help"]})(command)
-    return command
-
-
-def captures(command: Command) -> Command:
-    """Add the options of a capture to a command."""
-    return _with_options(command, _CAPTURE)
-
-
-def describes_model(command: Command) -> Command:
-    """Add the options of a model to a command, without its machine."""
-    text = "A PyTorch model in place of SCENARIO, as `capture` takes it."
-    model = click.option("--model", type=MODELS, metavar="MODEL", help=text)
-    batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}
-    return model(_with_options(command, {**batch, **_CAPTURE, **_RUN}, "Of --model: "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +74,7 @@ def asks_scenario(command: Command) -> Command:
 
 
 _WORDS: Final = tuple(
-    each.removeprefix("--").replace("-", "_") for each in ("--model", "--batch", "--hardware", *_CAPTURE, *_RUN)
+    each.removeprefix("--").replace("-", "_") for each in ("--model", "--batch", "--hardware", *CAPTURE, *RUN)
 )
 
 
@@ -257,6 +212,8 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
         lora=words["lora"],
         channels_last=bool(words["channels_last"]),
         real=bool(words["real"]),
+        parallel=words["parallel"] or "",
+        checkpointing=words["checkpointing"] or "",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.completion import HARDWARE, POLICIES
+from vdnnsim.cli.model_options import describes_model
 from vdnnsim.cli.options import (
     POLICY_MODULE,
     TIME_LIMIT,
@@ -20,7 +21,7 @@ from vdnnsim.cli.options import (
     prints_table,
 )
 from vdnnsim.cli.output import Output, report_folder
-from vdnnsim.cli.question import POLICY, Question, asks_scenario, describes_model, model_question, refuse_mixture
+from vdnnsim.cli.question import POLICY, Question, asks_scenario, model_question, refuse_mixture
 from vdnnsim.errors import InputError
 from vdnnsim.files.packaged import SCENARIOS
 

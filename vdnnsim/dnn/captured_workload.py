@@ -209,6 +209,8 @@ class _LayerView:
                 operands=tuple(self._operands(operation)),
                 saves=tuple(self._saves(operation)),
                 holds=tuple(holds[number]),
+                # Ranks recompute together or not at all.
+                repeatable=operation.collective is None and not operation.aside,
             )
 
     def _operands(self, operation: StepOperation) -> Iterator[Operand]:

@@ -104,7 +104,7 @@ class Recorder:
             self._kernel_end_s = now_s
             self._running = None
             return
-        for buffer in communicate.writes:
+        for buffer in set(communicate.writes):
             assert buffer not in self._in_flight, f"collective {operation} meets a copy"
             self._in_flight[buffer] = communicate
 
@@ -115,7 +115,7 @@ class Recorder:
         if communicate.stream is Stream.COMPUTE:
             self._holds.append(_Hold(end_s, StallCause.COMMUNICATION, operation))
         else:
-            for buffer in communicate.writes:
+            for buffer in set(communicate.writes):
                 del self._in_flight[buffer]
             self._last_copy[Stream.COMMUNICATION] = operation
         self._spans.append(Span(operation, communicate.stream, issue_s, start_s, end_s))

@@ -153,7 +153,7 @@ def scenario_of(
     """Return the scenario of a model, as executed already, on one GPU of a machine, with PyTorch's allocator.
 
     Raises:
-        ProfileError: the machine cannot time it.
+        ProfileError: the machine cannot time it, or has fewer GPUs than the model has ranks.
     """
     workload, server = model.workload(model.base.batch_size), machine_of_rank(profile.file, profile.server, model.base)
     if lacking := lacking_peak(profile.file, server, workload.element_type):

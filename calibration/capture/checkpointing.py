@@ -1,0 +1,67 @@
+"""Activation checkpointing of the blocks of a model: full, selective by operator, or of every n-th block.
+
+Selective is torchtitan's `selective` by operator: kept are the results of every second product of matrices, and of what
+costs more than memory, as attention and collectives; all else is recomputed (github.com/pytorch/torchtitan,
+torchtitan/distributed/activation_checkpoint.py, `_apply_op_sac` and its list of operators).
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from calibration.capture.blocks import blocks_of
+from vdnnsim.errors import CaptureError
+
+_PRODUCT: Final = "aten.mm.default"
+_KEPT: Final = frozenset(
+    {
+        _PRODUCT,
+        "aten.linear.default",
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_flash_attention.default",
+        "aten._scaled_dot_product_cudnn_attention.default",
+        "aten._scaled_dot_product_attention_math.default",
+        "aten._scaled_dot_product_fused_attention_overrideable.default",
+        "_c10d_functional.reduce_scatter_tensor.default",
+        "_c10d_functional.all_to_all_single.default",
+        "aten.max.default",
+    }
+)
+
+
+def checkpoint_blocks(model: nn.Module, how: str) -> None:
+    """Let a model recompute its blocks in backward: `full`, `selective`, or every so many, as `2`.
+
+    Raises:
+        CaptureError: the model has no list of blocks.
+    """
+    blocks = blocks_of(model)
+    if not blocks:
+        raise CaptureError(
+            f"--checkpointing: {type(model).__name__} has no list of equal blocks, expected a ModuleList or Sequential "
+            "of at least two modules of one class"
+        )
+    every = int(how) if how.isdigit() else 1
+    chosen = {id(each) for at, each in enumerate(blocks, start=1) if at % every == 0}
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if id(child) in chosen:
+                more = {"context_fn": _selective} if how == "selective" else {}
+                setattr(module, name, checkpoint_wrapper(child, preserve_rng_state=False, **more))
+
+
+def _selective() -> Any:  # noqa: ANN401 - two contexts of PyTorch's
+    counts: Counter[bool] = Counter()
+
+    def policy(context: Any, func: Callable[..., Any], *_: Any, **__: Any) -> CheckpointPolicy:  # noqa: ANN401
+        again, name = bool(context.is_recompute), str(func)
+        if name == _PRODUCT:
+            counts[again] += 1
+        is_kept = name in _KEPT and not (name == _PRODUCT and counts[again] % 2 == 0)
+        return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)

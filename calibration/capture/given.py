@@ -1,0 +1,46 @@
+"""What exists when an iteration begins: weights, buffers, inputs, labels, optimizer states."""
+
+from collections.abc import Mapping
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from calibration.capture.modules import ModuleTracker
+from calibration.capture.program import Iteration
+from calibration.capture.storages import StorageTable
+from vdnnsim.dnn.step import BufferKind
+
+
+def add_given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
+    """Add storages that exist when the iteration begins; return the identities of those in host memory."""
+    owners = modules.of_parameters()
+    names = {key: path for key, (_, path) in owners.items()}
+    for parameter in iteration.model.parameters():
+        storages.add(parameter, names[id(parameter)], BufferKind.WEIGHTS, given=True)
+    for buffer in iteration.model.buffers():
+        storages.add(buffer, names[id(buffer)], BufferKind.STATISTICS, given=True)
+    for number, batch in enumerate(iteration.batches):
+        for tensor in tree_leaves(batch):
+            if isinstance(tensor, torch.Tensor):
+                storages.add(tensor, f"input {number}", BufferKind.FEATURE_MAP, given=True)
+    for number, tensor in enumerate(iteration.program.labels()):
+        storages.add(tensor, f"labels {number}", BufferKind.FEATURE_MAP, given=True)
+    for name, tensor in vars(iteration.scaler).items() if iteration.scaler else ():
+        if isinstance(tensor, torch.Tensor):
+            storages.add(tensor, f"scaler {name.strip('_')}", BufferKind.OPTIMIZER_STATE, given=True)
+    return _states(iteration, names, storages, is_cuda=is_cuda)
+
+
+def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
+    """Add optimizer states; return the identities of those in host memory: on CUDA step counts that no kernel reads."""
+    host: set[int] = set()
+    for optimizer in iteration.optimizers:
+        for group in optimizer.param_groups:
+            counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
+            for parameter in group["params"]:
+                for key, state in optimizer.state[parameter].items():
+                    if isinstance(state, torch.Tensor) and key == "step" and counts_on_host:
+                        host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
+                    elif isinstance(state, torch.Tensor):
+                        storages.add(state, f"{names[id(parameter)]} {key}", BufferKind.OPTIMIZER_STATE, given=True)
+    return frozenset(host)

@@ -1,0 +1,180 @@
+"""Collectives among dispatched operators, the tensors that they read and write, and the stream of an operator.
+
+Operators of `c10d` declare no writes in their schemas. Functional collectives, as DTensor has them, return their result
+and are waited for at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch import distributed
+from torch._ops import OpOverload
+from torch.distributed.distributed_c10d import ProcessGroup, _resolve_process_group
+
+from calibration.capture.schemas import arguments_of, name_of, tensors_in
+from calibration.capture.storages import element_type_of
+from vdnnsim.dnn.collective import Collective, CollectiveKind
+from vdnnsim.dnn.step import Access
+from vdnnsim.errors import CaptureError
+
+_DEFAULT_STREAM: Final = torch.cpu.current_stream()
+Used = tuple[tuple[torch.Tensor, Access], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An operator of communication.
+
+    Attributes:
+        collective: None of a copy into a buffer for one.
+        used: the tensors of arguments and results, and how it uses them.
+        bytes_moved: by a kernel of this GPU; a collective's cost is another.
+        asynchronous: whether the program goes on while it runs on a stream of NCCL's.
+    """
+
+    collective: Collective | None
+    used: Used
+    bytes_moved: int = 0
+    asynchronous: bool = False
+
+
+def exchange_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> Exchange | None:
+    """Return what an operator exchanges; None of any other.
+
+    Raises:
+        CaptureError: it is a collective that has no place in a captured step.
+    """
+    library = func.namespace
+    if library == "fsdp" and name_of(func) == "all_gather_copy_in":
+        # Its result is a view of the buffer.
+        inputs, buffer = args[0], args[1]
+        moved = 2 * sum(map(_nbytes, inputs))
+        return Exchange(None, (*((each, Access.READ) for each in inputs), (buffer, Access.UPDATE)), moved)
+    if library == "c10d":
+        return _of_library(name_of(func), args)
+    if library == "_c10d_functional":
+        return _functional(name_of(func), arguments_of(func, args, kwargs), result)
+    return None
+
+
+def runs_aside() -> bool:
+    """Return whether the program runs operators on another stream than the default one of their device."""
+    if torch.cpu.current_stream() is not _DEFAULT_STREAM:
+        return True
+    if not torch.cuda.is_initialized():
+        return False
+    return bool(torch.cuda.current_stream().cuda_stream != torch.cuda.default_stream().cuda_stream)
+
+
+def _of_library(name: str, args: tuple[Any, ...]) -> Exchange | None:
+    if name in _WITHOUT_DATA:
+        return None
+    if name not in _BY_NAME:
+        raise CaptureError(f"c10d.{name}: the program runs this collective, which no captured step has")
+    kind, used = _BY_NAME[name]
+    group = next(each for each in args if _is_group(each))
+    parts = used(args)
+    whole = max((sum(map(_nbytes, tensors)) for tensors, _ in parts), default=0)
+    first = next(each for tensors, _ in parts for each in tensors)
+    flat = tuple((each, access) for tensors, access in parts for each in tensors)
+    asynchronous = next((each for each in reversed(args) if isinstance(each, bool)), False)
+    return Exchange(_collective(kind, whole, first, _ranks(group)), flat, asynchronous=asynchronous)
+
+
+def _functional(name: str, given: Mapping[str, Any], result: object) -> Exchange | None:
+    if name == "wait_tensor":
+        return Exchange(None, ())
+    base = name.rstrip("_")
+    if base not in _FUNCTIONAL:
+        raise CaptureError(f"_c10d_functional.{name}: the program runs this collective, which no captured step has")
+    ranks = distributed.get_process_group_ranks(_resolve_process_group(given["group_name"]))
+    inputs = tensors_in([given.get("input"), given.get("self"), given.get("inputs")])
+    made = tensors_in(result)
+    whole = max(sum(map(_nbytes, inputs)), sum(map(_nbytes, made)))
+    used: Used
+    if name.endswith("_"):
+        used = tuple((each, Access.UPDATE) for each in inputs)
+    else:
+        used = (*((each, Access.READ) for each in inputs), *((each, Access.WRITE) for each in made))
+    return Exchange(_collective(_FUNCTIONAL[base], whole, inputs[0], ranks), used)
+
+
+def _collective(kind: CollectiveKind, nbytes: int, tensor: torch.Tensor, ranks: Sequence[int]) -> Collective | None:
+    if len(ranks) == 1:
+        return None
+    stride = ranks[1] - ranks[0]
+    if list(ranks) != list(range(ranks[0], ranks[0] + len(ranks) * stride, stride)):
+        raise CaptureError(
+            f"a process group has the ranks {', '.join(map(str, ranks))}, expected equal distances between them, as in "
+            "a dimension of a DeviceMesh"
+        )
+    return Collective(kind, nbytes, element_type_of(tensor), len(ranks), stride)
+
+
+def _is_group(value: object) -> bool:
+    return isinstance(value, ProcessGroup | torch.ScriptObject)
+
+
+def _ranks(group: Any) -> list[int]:  # noqa: ANN401 - a group, or PyTorch's box of one
+    found = group if isinstance(group, ProcessGroup) else ProcessGroup.unbox(group)
+    return distributed.get_process_group_ranks(found)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+_Parts = tuple[tuple[Sequence[torch.Tensor], Access], ...]
+
+
+def _to_first(args: tuple[Any, ...]) -> _Parts:
+    return (tensors_in(args[1]), Access.READ), (tensors_in(args[0]), Access.WRITE)
+
+
+def _in_place(args: tuple[Any, ...]) -> _Parts:
+    return ((tensors_in(args[0]), Access.UPDATE),)
+
+
+def _reading(args: tuple[Any, ...]) -> _Parts:
+    return ((tensors_in(args[0]), Access.READ),)
+
+
+def _writing(args: tuple[Any, ...]) -> _Parts:
+    return ((tensors_in(args[0]), Access.WRITE),)
+
+
+_BY_NAME: Final[Mapping[str, tuple[CollectiveKind, Callable[[tuple[Any, ...]], _Parts]]]] = MappingProxyType(
+    {
+        "_allgather_base_": (CollectiveKind.ALL_GATHER, _to_first),
+        "allgather_": (CollectiveKind.ALL_GATHER, _to_first),
+        "allgather_into_tensor_coalesced_": (CollectiveKind.ALL_GATHER, _to_first),
+        "_reduce_scatter_base_": (CollectiveKind.REDUCE_SCATTER, _to_first),
+        "reduce_scatter_": (CollectiveKind.REDUCE_SCATTER, _to_first),
+        "reduce_scatter_tensor_coalesced_": (CollectiveKind.REDUCE_SCATTER, _to_first),
+        "allreduce_": (CollectiveKind.ALL_REDUCE, _in_place),
+        "allreduce_coalesced_": (CollectiveKind.ALL_REDUCE, _in_place),
+        "alltoall_base_": (CollectiveKind.ALL_TO_ALL, _to_first),
+        "alltoall_": (CollectiveKind.ALL_TO_ALL, _to_first),
+        "broadcast_": (CollectiveKind.BROADCAST, _in_place),
+        "send": (CollectiveKind.SEND, _reading),
+        "recv_": (CollectiveKind.RECEIVE, _writing),
+    }
+)
+"""Of `c10d`, by name: what it does, and the tensors among its arguments."""
+_WITHOUT_DATA: Final = frozenset({"barrier", "monitored_barrier_"})
+_FUNCTIONAL: Final[Mapping[str, CollectiveKind]] = MappingProxyType(
+    {
+        "all_gather_into_tensor": CollectiveKind.ALL_GATHER,
+        "all_gather_into_tensor_coalesced": CollectiveKind.ALL_GATHER,
+        "reduce_scatter_tensor": CollectiveKind.REDUCE_SCATTER,
+        "reduce_scatter_tensor_coalesced": CollectiveKind.REDUCE_SCATTER,
+        "all_reduce": CollectiveKind.ALL_REDUCE,
+        "all_reduce_coalesced": CollectiveKind.ALL_REDUCE,
+        "all_to_all_single": CollectiveKind.ALL_TO_ALL,
+        "broadcast": CollectiveKind.BROADCAST,
+    }
+)
+"""Of `_c10d_functional`, by name without the underscore of those in place."""

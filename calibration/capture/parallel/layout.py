@@ -1,0 +1,106 @@
+"""Layouts of a model over several GPUs: `ddp=8`, `fsdp=8`, `hsdp=2x4`, `fsdp=4,tp=2`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from vdnnsim.errors import CaptureError
+from vdnnsim.files.messages import not_one_of, quote
+
+PARALLEL: Final = "--parallel"
+_DATA: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ddp": "DistributedDataParallel",
+        "zero1": "DistributedDataParallel with ZeroRedundancyOptimizer",
+        "zero2": "fully_shard with reshard_after_forward=False",
+        "fsdp": "fully_shard",
+        "hsdp": "fully_shard on a mesh of groups, each of which holds a copy of the model",
+    }
+)
+"""How the data is parallel, and what of PyTorch does it."""
+_TENSOR: Final = "tp"
+_RESHARD: Final = "reshard=never"
+_EXAMPLE: Final = "fsdp=8, hsdp=2x4, or fsdp=4,tp=2"
+_COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
+_GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one model is spread over ranks; those of tensor parallelism are neighbours, then shards, then copies.
+
+    Attributes:
+        text: as it was named.
+        data: a key of `_DATA`; empty for tensor parallelism alone.
+        copies: groups of ranks that hold a copy each.
+        shards: ranks over which FSDP shards a copy.
+        tensor: ranks over which each layer is split.
+        reshards: whether blocks free their weights after forward, and gather them again.
+    """
+
+    text: str
+    data: str = ""
+    copies: int = 1
+    shards: int = 1
+    tensor: int = 1
+    reshards: bool = True
+
+    @property
+    def ranks(self) -> int:
+        """All ranks."""
+        return self.copies * self.shards * self.tensor
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP shards it."""
+        return self.data in {"fsdp", "hsdp", "zero2"}
+
+
+def parse_layout(text: str, where: str = PARALLEL) -> Layout:
+    """Return the layout of a text.
+
+    Raises:
+        CaptureError: a term is unknown, is given twice, or does not fit to others.
+    """
+    layout = Layout(text)
+    for term in text.split(","):
+        name, _, value = term.partition("=")
+        if name not in (known := (*_DATA, _TENSOR, "reshard")):
+            raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
+        if (name in _DATA and layout.data) or (name == _TENSOR and layout.tensor > 1):
+            raise CaptureError(f"{where}: found {quote(text)}, expected one of {layout.data or name} and {name}")
+        layout = replace(layout, **_term(name, value, where))
+    if not layout.reshards and not layout.is_sharded:
+        raise CaptureError(f"{where}: found {_RESHARD} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    if layout.data in {"ddp", "zero1"} and layout.tensor > 1:
+        raise CaptureError(
+            f"{where}: found {quote(text)}: {_DATA[layout.data]} takes no parameters that tensor parallelism has "
+            f"split, expected fsdp={layout.copies},tp={layout.tensor}"
+        )
+    return layout
+
+
+def _term(name: str, value: str, where: str) -> dict[str, Any]:
+    """Return the fields of a layout that a term says."""
+    term = f"{name}={value}"
+    if name == "reshard":
+        if term != _RESHARD:
+            raise CaptureError(f"{where}: found {quote(term)}, expected {_RESHARD}, or nothing of it")
+        return {"reshards": False}
+    if name == "hsdp":
+        if not (groups := _GROUPS.fullmatch(value)) or "1" in groups.groups():
+            raise CaptureError(f"{where}: found {quote(term)}, expected copies x shards, as hsdp=2x4")
+        return {"data": name, "copies": int(groups[1]), "shards": int(groups[2])}
+    if not _COUNT.fullmatch(value) or value == "1":
+        raise CaptureError(f"{where}: found {quote(term)}, expected how many GPUs, from 2 on, as {name}=8")
+    match name:
+        case "tp":
+            return {"tensor": int(value)}
+        case "fsdp":
+            return {"data": name, "shards": int(value)}
+        case "zero2":
+            return {"data": name, "shards": int(value), "reshards": False}
+        case _:
+            return {"data": name, "copies": int(value)}

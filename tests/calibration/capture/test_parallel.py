@@ -1,0 +1,230 @@
+"""One rank of several, captured alone.
+
+A block of the model in `ranks` has 16 x 64 + 64 + 64 x 16 + 16 = 2,128 parameters, its head 16 x 8 + 8 = 136: in
+float32 8,512 and 544 B, that four ranks divide without a rest.
+"""
+
+import subprocess
+import sys
+from collections import Counter
+from socket import socket
+
+import msgspec
+import pytest
+from torch import distributed, nn
+
+from calibration.capture.blocks import blocks_of
+from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.parallel.layout import Layout, parse_layout
+from calibration.capture.parallel.world import rank_of
+from calibration.capture.request import Request
+from tests.calibration.capture.ranks import Block, Net, program
+from tests.toy import ROOT
+from vdnnsim.dnn.captured_check import check_captured_step
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.collective import Collective, CollectiveKind
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.errors import CaptureError
+from vdnnsim.units import Precision
+
+BLOCK, HEAD = 8512, 544
+F, B = Phase.FORWARD, Phase.BACKWARD
+
+
+def captured(layout: str, **others: object) -> CapturedStep:
+    step = capture(program(layout, **others), CaptureDevice())  # type: ignore[arg-type]  # fields of a program
+    check_captured_step(step, layout)
+    return step
+
+
+def collectives(step: CapturedStep, phase: Phase | None = None) -> list[Collective]:
+    found = (each for each in step.operations if phase in (None, each.phase))
+    return [each.collective for each in found if each.collective is not None]
+
+
+def sizes(step: CapturedStep, phase: Phase) -> list[tuple[str, int]]:
+    return [(each.kind.value, each.nbytes) for each in collectives(step, phase)]
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("ddp=8", Layout("ddp=8", "ddp", copies=8)),
+        ("zero1=4", Layout("zero1=4", "zero1", copies=4)),
+        ("fsdp=8", Layout("fsdp=8", "fsdp", shards=8)),
+        ("fsdp=8,reshard=never", Layout("fsdp=8,reshard=never", "fsdp", shards=8, reshards=False)),
+        ("zero2=8", Layout("zero2=8", "zero2", shards=8, reshards=False)),
+        ("hsdp=2x4", Layout("hsdp=2x4", "hsdp", copies=2, shards=4)),
+        ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
+        ("tp=8", Layout("tp=8", tensor=8)),
+    ],
+)
+def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
+    assert parse_layout(text) == layout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is not a layout"),
+        ("fdsp=8", "'fdsp' is not a layout; did you mean 'fsdp'"),
+        ("fsdp", "found 'fsdp=', expected how many GPUs, from 2 on, as fsdp=8"),
+        ("fsdp=1", "found 'fsdp=1', expected how many GPUs"),
+        ("fsdp=-2", "found 'fsdp=-2', expected how many GPUs"),
+        ("hsdp=8", "found 'hsdp=8', expected copies x shards, as hsdp=2x4"),
+        ("hsdp=1x8", "found 'hsdp=1x8', expected copies x shards"),
+        ("fsdp=4,ddp=2", "found 'fsdp=4,ddp=2', expected one of fsdp and ddp"),
+        ("tp=4,tp=2", "expected one of tp and tp"),
+        ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never"),
+        ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
+        ("ddp=4,tp=2", "expected fsdp=4,tp=2"),
+    ],
+)
+def test_another_text_is_no_layout(text: str, message: str) -> None:
+    with pytest.raises(CaptureError, match=r"^--parallel: ") as failure:
+        parse_layout(text)
+    assert message in str(failure.value)
+
+
+def test_fsdp_gathers_each_block_before_it_runs_and_reduces_behind_it() -> None:
+    """In forward the root, whose head runs last, and both blocks; in backward the blocks again, the next one ahead.
+
+    The second block is reduced behind its backward, then the root, whose hook runs at the end, and the first block.
+    """
+    step = captured("fsdp=4")
+
+    assert (step.parallel, step.ranks, step.parameters) == ("fsdp=4", 4, 2 * 2128 + 136)
+    assert sizes(step, F) == [("all_gather", each) for each in (HEAD, BLOCK, BLOCK)]
+    assert sizes(step, B) == [
+        *[("all_gather", BLOCK)] * 2,
+        ("reduce_scatter", BLOCK),
+        ("reduce_scatter", HEAD),
+        ("reduce_scatter", BLOCK),
+    ]
+    assert {(each.ranks, each.stride, each.element_type) for each in collectives(step)} == {(4, 1, "float32")}
+    # All of them, and the copies into their buffers, run beside kernels, and no kernel does.
+    aside = {each.name for each in step.operations if each.aside}
+    assert aside == {
+        "aten.empty.memory_format",
+        "fsdp.all_gather_copy_in.default",
+        "c10d._allgather_base_.default",
+        "c10d._reduce_scatter_base_.default",
+    }
+
+
+def test_a_rank_holds_a_quarter_of_weights_gradients_and_states() -> None:
+    """All sizes divide by four: a quarter of 4,392 parameters in float32, twice as much of AdamW's states."""
+    step = captured("fsdp=4")
+    quarter = 4392 // 4 * 4
+    given = Counter[BufferKind]()
+    for each in step.storages:
+        given[each.kind] += each.nbytes * each.given
+    update = next(position for position, each in enumerate(step.operations) if each.phase is Phase.UPDATE)
+    gradients = {
+        step.tensors[each.memory].storage
+        for operation in step.operations[update:]
+        for each in operation.operands
+        if step.storages[step.tensors[each.memory].storage].kind is BufferKind.WEIGHT_GRADIENT
+    }
+
+    assert given[BufferKind.WEIGHTS] == quarter
+    assert given[BufferKind.OPTIMIZER_STATE] == 2 * quarter
+    assert sum(step.storages[each].nbytes for each in gradients) == quarter
+    assert all(each.kind is BufferKind.WEIGHTS for each in step.storages if each.name.startswith("weights"))
+
+
+def test_gathered_weights_are_freed_after_a_block_unless_they_stay() -> None:
+    """Of four tensors of a block each is gathered once in forward, and again in backward, or with `zero2` only once."""
+    freed, kept = captured("fsdp=4"), captured("zero2=4")
+
+    def gathered(step: CapturedStep) -> int:
+        return sum(
+            each.kind is BufferKind.WEIGHTS and not each.given and not each.name.startswith("empty")
+            for each in step.storages
+        )
+
+    assert gathered(freed) == 2 + 2 * 4 + 2 * 4
+    assert gathered(kept) == 2 + 2 * 4
+    assert sizes(kept, B) == [("reduce_scatter", each) for each in (BLOCK, HEAD, BLOCK)]
+
+
+def test_mixed_precision_gathers_narrow_weights_and_reduces_wide_gradients() -> None:
+    """Without autocast: products take bfloat16, and gradients are widened as they are copied to be reduced."""
+    step = captured("fsdp=4", precision=Precision.AMP_BFLOAT16)
+
+    gathers = [each for each in collectives(step) if each.kind is CollectiveKind.ALL_GATHER]
+    reductions = [each for each in collectives(step) if each.kind is CollectiveKind.REDUCE_SCATTER]
+    assert {(each.nbytes, each.element_type) for each in gathers} == {(BLOCK // 2, "bfloat16"), (HEAD // 2, "bfloat16")}
+    assert {(each.nbytes, each.element_type) for each in reductions} == {(BLOCK, "float32"), (HEAD, "float32")}
+    assert {each.element_type for each in step.operations if "addmm" in each.name} == {"bfloat16"}
+
+
+def test_copies_of_a_sharded_model_sum_their_shards_over_the_others() -> None:
+    """A block is reduced over two neighbours, then its half over the two that are two ranks apart."""
+    step = captured("hsdp=2x2")
+
+    found = [(each.kind.value, each.nbytes, each.ranks, each.stride) for each in collectives(step, B)]
+    assert found[2:4] == [("reduce_scatter", BLOCK, 2, 1), ("all_reduce", BLOCK // 2, 2, 2)]
+
+
+def test_what_does_not_divide_is_padded() -> None:
+    """Of 16 or 64 rows three ranks hold 6 or 22: a block of 3 x (22 x 16 + 22 + 6 x 64 + 6) numbers is gathered."""
+    step = captured("fsdp=3")
+
+    assert sizes(step, F)[1] == ("all_gather", 4 * 3 * (22 * 16 + 22 + 6 * 64 + 6))
+
+
+def test_a_capture_leaves_no_process_group_behind() -> None:
+    captured("fsdp=2")
+
+    assert not distributed.is_initialized()
+    assert capture(program(""), CaptureDevice()).ranks == 1
+
+
+def test_a_process_of_another_world_is_refused() -> None:
+    with rank_of(2), pytest.raises(CaptureError, match="found 4 ranks, but this process is one of 2"):
+        capture(program("fsdp=4"), CaptureDevice())
+
+
+def test_real_tensors_and_compiled_models_have_no_ranks() -> None:
+    for changes, what in (({"real": True}, "real tensors"), ({"compiled": True}, "--compile")):
+        with pytest.raises(CaptureError, match=f"--parallel: found with {what}"):
+            Request(model="timm:resnet18", batch_size=1, parallel="fsdp=2", **changes).check()  # type: ignore[arg-type]
+
+
+def test_blocks_are_the_equal_modules_of_the_list_with_the_most_parameters() -> None:
+    """Two stages of two and three blocks count together; the parts of a block, and modules alone, do not."""
+    stages = nn.Sequential(nn.Sequential(Block(), Block()), nn.ReLU(), nn.Sequential(Block(), Block(), Block()))
+    heads = nn.ModuleList(nn.Linear(2, 2) for _ in range(8))
+
+    assert len(blocks_of(nn.ModuleDict({"stages": stages, "heads": heads}))) == 5
+    assert len(blocks_of(Net())) == 2
+    assert blocks_of(nn.Linear(2, 2)) == []
+
+
+@pytest.mark.parametrize("text", ["ddp=2", "zero1=2", "tp=2", "fsdp=2,tp=2"])
+def test_some_layouts_cannot_be_captured_yet(text: str) -> None:
+    with pytest.raises(CaptureError, match=f"--parallel: {text} cannot be captured yet"):
+        capture(program(text), CaptureDevice())
+
+
+@pytest.mark.thorough
+def test_two_processes_over_gloo_run_the_captured_collectives() -> None:
+    with socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.calibration.capture.ranks", str(rank), str(port), "fsdp=2"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+    expected = collectives(captured("fsdp=2"))
+
+    found = [msgspec.json.decode(each.communicate(timeout=120)[0], type=list[Collective]) for each in started]
+
+    assert found == [expected, expected]

@@ -1,0 +1,61 @@
+"""Options of commands that take a PyTorch model: how it is captured, and how it is run."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from vdnnsim.cli.completion import MODELS
+from vdnnsim.cli.options import Command
+
+CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--image": {"metavar": "CxHxW", "help": "Sizes of an image, channels first, as 3x224x224."},
+    "--tokens": {"type": int, "metavar": "T", "help": "Tokens of a sequence."},
+    "--inputs": {
+        "metavar": "FILE.py:NAME",
+        "help": "The model's arguments by a function of batch size and --tokens.",
+    },
+    "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
+    "--precision": {"metavar": "NAME", "help": "float32, by default, or tf32, bf16, fp16, amp_bf16, amp_fp16."},
+    "--optimizer": {"metavar": "NAME", "help": "adamw, by default, another of torch.optim, adamw8bit, or none."},
+    "--in-backward": {
+        "is_flag": True,
+        "default": None,
+        "help": "Update each parameter in backward, and free its gradient.",
+    },
+    "--param-groups": {"type": int, "metavar": "N", "help": "Groups of parameters, updated one after the other."},
+    "--loss-chunks": {"type": int, "metavar": "N", "help": "Slices of the tokens whose cross entropy is apart."},
+    "--lora": {"type": int, "metavar": "RANK", "help": "Train adapters of linear layers alone, as peft's all-linear."},
+    "--parallel": {
+        "metavar": "LAYOUT",
+        "help": "One rank of several GPUs: ddp=8, fsdp=8, hsdp=2x4, tp=8, fsdp=4,tp=2.",
+    },
+    "--checkpointing": {"metavar": "HOW", "help": "Of blocks: full, selective as torchtitan's, or every how many."},
+    "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
+    "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
+}
+"""Options of a capture, by name."""
+RUN: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--allocator": {"metavar": "SETTINGS", "help": "As PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."},
+    "--execution": {"metavar": "NAME", "help": "eager, by default, cuda_graphs or compiled."},
+    "--accumulate": {"type": int, "metavar": "N", "help": "Micro-batches of --batch before an update; 1 by default."},
+}
+
+
+def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], prefix: str = "") -> Command:
+    for name, option in reversed(list(options.items())):
+        command = click.option(name, **{**option, "help": prefix + option["help"]})(command)
+    return command
+
+
+def captures(command: Command) -> Command:
+    """Add the options of a capture to a command."""
+    return _with_options(command, CAPTURE)
+
+
+def describes_model(command: Command) -> Command:
+    """Add the options of a model to a command, without its machine."""
+    text = "A PyTorch model in place of SCENARIO, as `capture` takes it."
+    model = click.option("--model", type=MODELS, metavar="MODEL", help=text)
+    batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}
+    return model(_with_options(command, {**batch, **CAPTURE, **RUN}, "Of --model: "))
