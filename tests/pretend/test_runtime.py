@@ -176,15 +176,3 @@ def test_absent_calls_and_unknown_attributes_are_refused_by_name(cuda: ctypes.CD
     assert cuda.cudaDeviceGetAttribute(ctypes.byref(value), 9999, 0) == NOT_SUPPORTED
     assert b"attribute 9999" in cuda.cudaGetErrorString(NOT_SUPPORTED)
     cuda.cudaGetLastError()
-
-
-def test_capturing_a_graph_is_refused_by_name(controls: Controls) -> None:
-    del controls
-    tensor = torch.zeros(3, device="cuda")
-    with (
-        pytest.raises(
-            torch.AcceleratorError, match="cudaStreamBeginCapture is not in the pretended CUDA runtime; graphs"
-        ),
-        torch.cuda.graph(torch.cuda.CUDAGraph()),
-    ):
-        tensor.add_(1)

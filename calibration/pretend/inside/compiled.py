@@ -6,6 +6,7 @@ instead. Kernels last for Inductor's own estimate of their bytes, or for those o
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,8 @@ class Compiler:
         @functools.wraps(compile_with)
         def follow(*arguments: Any, **names: Any) -> Any:  # noqa: ANN401 - as PyTorch has it
             self._compiles = True
+            # Caches are disabled by us, not by the user.
+            warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
             self.tracker = self._tracker
             return compile_with(*arguments, **names)
 

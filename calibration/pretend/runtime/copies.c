@@ -34,6 +34,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, struct stream 
   if (outside) return cudaErrorIllegalAddress;
   counts[COUNT_COPY]++;
   struct route route = route_of(to, from, bytes);
+  if (graph_of(stream) && (waits || route.staged)) return cudaErrorStreamCaptureUnsupported;
   nanoseconds done = put(stream, route.engine, route.lasts);
   move_at(done, to, from, 0, bytes);
   if (waits || route.staged) wait_until(done);

@@ -53,7 +53,7 @@ void pretend_log(const char *format, ...) {
 static const char *reason_of(const char *name) {
   if (strstr(name, "MemPool") || strstr(name, "MallocAsync") || strstr(name, "FreeAsync"))
     return "; PyTorch asks for it with backend:cudaMallocAsync, and its own allocator is the one that works here";
-  if (strstr(name, "Graph") || strstr(name, "Capture")) return "; graphs are neither captured nor replayed on it";
+  if (strstr(name, "Graph") || strstr(name, "Capture")) return "; graphs that a stream records are what it has of them";
   if (strstr(name, "Ipc") || strstr(name, "Shareable")) return "; processes cannot share memory of pretended GPUs";
   return "";
 }
@@ -107,6 +107,8 @@ static const struct {
     ERROR(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region"),
     ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
     ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
+    ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
     ERROR(cudaErrorNotSupported, "operation not supported"),
     ERROR(cudaErrorUnknown, "unknown error"),
 #undef ERROR

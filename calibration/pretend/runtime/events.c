@@ -11,6 +11,7 @@
 struct event {
   bool recorded, timed;
   nanoseconds moment;
+  struct graph *graph; /* of the stream on which it was recorded */
 };
 static struct table events = {.kind = 32};
 
@@ -40,6 +41,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t on, unsign
   struct stream *stream = stream_of(on);
   if (!event || !stream) return leave(cudaErrorInvalidResourceHandle);
   event->moment = put(stream, ENGINE_NONE, 0);
+  event->graph = graph_of(stream);
   event->recorded = true;
   return leave(cudaSuccess);
 }
@@ -53,7 +55,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t awaited, unsign
   struct stream *stream = stream_of(handle);
   if (!event || !stream) return leave(cudaErrorInvalidResourceHandle);
   put(stream, ENGINE_NONE, 0);
-  if (event->recorded) hold(stream, event->moment);
+  if (event->graph) join(stream, event->graph);
+  else if (event->recorded) hold(stream, event->moment);
   return leave(cudaSuccess);
 }
 

@@ -154,9 +154,24 @@ int stream_gpu(const struct stream *stream);
 /* Put work on a stream; returns when it will be done. It begins once the host has issued it, the stream has come to it
  * and its engine is free. */
 nanoseconds put(struct stream *stream, enum engine engine, nanoseconds lasts);
+/* As put, of what a call has issued already, and not for a graph. */
+nanoseconds append(struct stream *stream, enum engine engine, nanoseconds lasts);
+/* The graph that a stream records, NULL if it does its work. */
+struct graph *graph_of(const struct stream *stream);
+void join(struct stream *stream, struct graph *graph);
+/* Let all streams of a graph do their work again. */
+void part(const struct graph *graph);
 /* Let a stream wait for a moment. */
 void hold(struct stream *stream, nanoseconds moment);
 /* When all of a GPU's work will be done, of all GPUs if -1. */
 nanoseconds all_done(int gpu);
+
+/* ---- graphs.c: work that a stream records instead of doing it ---- */
+
+struct graph;
+/* Record work for a graph; false if there is none. */
+bool record_work(struct graph *graph, enum engine engine, nanoseconds lasts);
+/* Record what the work that was put last moves, or sets if `from` is NULL; false if that was not recorded. */
+bool record_move(void *to, const void *from, int value, size_t bytes);
 
 #endif

@@ -125,7 +125,7 @@ void settle_before_kernel(nanoseconds moment) { settle_until(moment - 1); }
 
 void move_at(nanoseconds moment, void *to, const void *from, int value, size_t bytes) {
   struct effect effect = {.moment = moment, .to = to, .from = from, .value = value, .bytes = bytes};
-  if (!bytes) return;
+  if (!bytes || record_move(to, from, value, bytes)) return;
   if (settings.delayed_copies) {
     add(effect);
     return;

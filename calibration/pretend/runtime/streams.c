@@ -11,6 +11,7 @@ struct stream {
   int gpu, priority;
   bool blocking; /* waits for the default stream, and it for this one */
   nanoseconds tail;
+  struct graph *graph; /* that it records */
 };
 static struct stream default_streams[MOST_GPUS];
 static struct table streams = {.kind = 16};
@@ -43,6 +44,10 @@ static nanoseconds reached(const struct stream *stream) {
 
 nanoseconds put(struct stream *stream, enum engine engine, nanoseconds lasts) {
   host_works(settings.issue);
+  return record_work(stream->graph, engine, lasts) ? clock_now() : append(stream, engine, lasts);
+}
+
+nanoseconds append(struct stream *stream, enum engine engine, nanoseconds lasts) {
   nanoseconds begin = clock_now(), before = reached(stream);
   if (before > begin) begin = before;
   if (engine != ENGINE_NONE) begin = occupy(stream->gpu, engine, begin, lasts);
@@ -52,6 +57,17 @@ nanoseconds put(struct stream *stream, enum engine engine, nanoseconds lasts) {
 
 void hold(struct stream *stream, nanoseconds moment) {
   if (moment > stream->tail) stream->tail = moment;
+}
+
+struct graph *graph_of(const struct stream *stream) { return stream->graph; }
+
+void join(struct stream *stream, struct graph *graph) { stream->graph = graph; }
+
+void part(const struct graph *graph) {
+  for (size_t slot = 0; slot < streams.count; slot++) {
+    struct stream *each = streams.entries[slot].item;
+    if (each && each->graph == graph) each->graph = NULL;
+  }
 }
 
 nanoseconds all_done(int gpu) {
@@ -116,13 +132,23 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   cudaError_t error = enter_context();
   if (error) return error;
   struct stream *stream = stream_of(handle);
+  if (stream && stream->graph) return leave(cudaErrorStreamCaptureUnsupported);
   if (stream) wait_until(reached(stream));
   return leave(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+static bool is_recording(int gpu) {
+  for (size_t slot = 0; slot < streams.count; slot++) {
+    const struct stream *each = streams.entries[slot].item;
+    if (each && each->gpu == gpu && each->graph) return true;
+  }
+  return false;
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
   cudaError_t error = enter_context();
   if (error) return error;
+  if (is_recording(current_gpu())) return leave(cudaErrorStreamCaptureUnsupported);
   wait_until(all_done(current_gpu()));
   return leave(cudaSuccess);
 }
@@ -132,6 +158,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (error) return error;
   struct stream *stream = stream_of(handle);
   if (!stream) return leave(cudaErrorInvalidResourceHandle);
+  if (stream->graph) return leave(cudaErrorStreamCaptureUnsupported);
   host_works(QUESTION);
   settle();
   return leave(reached(stream) <= clock_now() ? cudaSuccess : cudaErrorNotReady);
@@ -161,36 +188,4 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
   struct stream *stream = stream_of(handle);
   if (stream) call_at(put(stream, ENGINE_NONE, 0), function, data);
   return leave(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-/* ---- capture of graphs: none ever is, and beginning one is refused with all other calls that are not there ---- */
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {
-  (void)handle;
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-
-#if CUDART_VERSION >= 13000
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                                     cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
-                                     size_t *count) {
-  (void)edges;
-#else
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                                     cudaGraph_t *graph, const cudaGraphNode_t **nodes, size_t *count) {
-#endif
-  (void)graph;
-  (void)nodes;
-  if (id) *id = 0;
-  if (count) *count = 0;
-  return cudaStreamIsCapturing(handle, status);
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
-  static __thread enum cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
-  enum cudaStreamCaptureMode before = now;
-  now = *mode;
-  *mode = before;
-  return cudaSuccess;
 }
