@@ -28,8 +28,8 @@ from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait, i
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 POLICIES: Final = ("save_on_cpu", "checkpoint")
-OPTIMAL: Final = "optimal(time_limit=1 s)"
-WITH_STATES: Final = "optimal(offload_optimizer=true, time_limit=1 s)"
+OPTIMAL: Final = "optimal(time_limit=0.3 s)"
+WITH_STATES: Final = "optimal(offload_optimizer=true, time_limit=0.3 s)"
 SAMPLES: Final = 4
 
 

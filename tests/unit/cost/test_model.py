@@ -8,7 +8,7 @@ from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts, check_cost_model
 from vdnnsim.cost.roofline import RooflineCosts
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork
 from vdnnsim.cost.workspace import IMPLICIT_GEMM
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
@@ -153,6 +153,18 @@ def test_a_table_alone_refuses_what_was_not_timed(toy_server: Server, tmp_path: 
     assert isinstance(ServerCosts(server).of_type(ElementType.FLOAT32), MeasuredCosts)
     with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in float16, only in float32$"):
         ServerCosts(server).of_type(ElementType.FLOAT16)
+
+
+def test_machines_with_one_table_share_fits_and_keep_their_costs(toy_server: Server, tmp_path: Path) -> None:
+    """As the points of a study, which differ in their link."""
+    server = on_table(toy_server, tmp_path, "relu,forward,1,float32,5x1x1,,only,,1.0,0.0,1,0,5,40,measured,")
+    one, other = (ServerCosts(replace(server, name=name)).of_type(ElementType.FLOAT32) for name in "ab")
+    one.kernel(KernelWork("tanh", ElementType.FLOAT32, {}, 40))
+    one.table(Workload(toy_chain(1), 1))
+    assert vars(one)["_rooflines"] is vars(other)["_rooflines"]
+    assert vars(one)["_rooflines"]
+    assert vars(one)["_tables"]
+    assert not vars(other)["_tables"]
 
 
 def test_a_roofline_stands_beside_a_table_for_types_that_it_lacks(toy_server: Server, tmp_path: Path) -> None:
