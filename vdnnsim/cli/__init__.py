@@ -25,6 +25,7 @@ try:
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.devices import calibrate, validate
     from vdnnsim.cli.output import discard_output
+    from vdnnsim.cli.parallel import parallel
     from vdnnsim.cli.programs import apply, pretend
     from vdnnsim.cli.recordings import read
     from vdnnsim.cli.replay import check, compare, run, what_if
@@ -106,7 +107,7 @@ def cli() -> None:
 
 
 for _command in (
-    run, compare, machines, max_batch, frontier, list_, check, new, examples, doctor, claims, calibrate, validate,
-    sweep, what_if, pretend, apply, capture, read,
+    run, compare, machines, parallel, max_batch, frontier, list_, check, new, examples, doctor, claims, calibrate,
+    validate, sweep, what_if, pretend, apply, capture, read,
 ):  # fmt: skip
     cli.add_command(_command)

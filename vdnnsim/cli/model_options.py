@@ -35,6 +35,7 @@ CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
 }
 """Options of a capture, by name."""
+TRIED_BY_RANK: Final = ("--parallel", "--checkpointing", "--real")
 RUN: Final[Mapping[str, Mapping[str, Any]]] = {
     "--allocator": {"metavar": "SETTINGS", "help": "As PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."},
     "--execution": {"metavar": "NAME", "help": "eager, by default, cuda_graphs or compiled."},
@@ -51,6 +52,11 @@ def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], pr
 def captures(command: Command) -> Command:
     """Add the options of a capture to a command."""
     return _with_options(command, CAPTURE)
+
+
+def captures_ranks(command: Command) -> Command:
+    """Add the options of a capture but those in which ranks are tried, and real tensors, which have no other ranks."""
+    return _with_options(command, {name: option for name, option in CAPTURE.items() if name not in TRIED_BY_RANK})
 
 
 def describes_model(command: Command) -> Command:

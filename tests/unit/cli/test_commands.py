@@ -243,7 +243,9 @@ def test_the_surface_is_frozen() -> None:
             surface[name] = options(command)
     table = {"--csv", "--json"}
     capture = {"--channels-last", "--image", "--inputs", "--mode", "--optimizer", "--precision"}
-    capture |= {"--lora", "--real", "--tokens"}
+    capture |= {"--in-backward", "--lora", "--loss-chunks", "--param-groups", "--tokens"}
+    ranks = {"--checkpointing", "--parallel", "--real"}
+    parallel, capture = capture, capture | ranks
     scenario = {
         *capture,
         "--accumulate",
@@ -271,6 +273,15 @@ def test_the_surface_is_frozen() -> None:
         "machines": {*scenario, *table, "--out", "--policy", "--price", "--time-limit"},
         "max-batch": {*scenario, *table, "--longest", "--policy", "--time-limit"},
         "new hardware": set(),
+        "parallel": {
+            *table,
+            *parallel,
+            "--batch",
+            "--gpus",
+            "--hardware",
+            "--layout",
+            "--out",
+        },
         "pretend": {*table, "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"},
         # Its options are those of what it reads: `test_read.py`.
         "read": set(),

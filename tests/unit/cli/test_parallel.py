@@ -1,0 +1,71 @@
+"""`parallel`, with steps made by hand in place of captures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from calibration.capture import isolation
+from calibration.capture.request import Request
+from tests.captured_steps import sharded
+from tests.unit.cli.test_model import refusal, vdnnsim
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.errors import CaptureError
+
+ASKED = "parallel", "timm:chain", "--batch", "2", "--hardware"
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
+    """What was captured; the model cannot be split by layers."""
+    requests: list[Request] = []
+
+    def captured(asked: Sequence[Request], *, room_bytes: int) -> tuple[tuple[CapturedStep, None], ...]:
+        assert not room_bytes, "each rank is captured, whether it fits or not"
+        (request,) = asked
+        requests.append(request)
+        if "tp=" in request.parallel:
+            raise CaptureError("its blocks are of no known kind")
+        step = msgspec.structs.replace(sharded(), ranks=8, parallel=request.parallel, batch_size=request.batch_size)
+        return ((step, None),)
+
+    monkeypatch.setattr(isolation, "captured_together", captured)
+    monkeypatch.chdir(tmp_path)
+    return requests
+
+
+def test_ranking_of_layouts(captured: list[Request]) -> None:
+    """Of seven layouts three split layers, which this model cannot: their ranks would have 4, 8 and 16 samples."""
+    done = vdnnsim(*ASKED, "h100_x8")
+    assert [(each.parallel, each.checkpointing, each.batch_size) for each in captured] == [
+        *((name, "", 2) for name in ("fsdp=8", "zero2=8", "zero1=8", "ddp=8")),
+        ("fsdp=4,tp=2", "", 4),
+        ("fsdp=2,tp=4", "", 8),
+        ("tp=8", "", 16),
+    ]
+    assert {each.compute_capability for each in captured} == {(9, 0)}
+    assert "4 of 7 layouts fit on 8 GPUs of h100_x8" in done.stdout
+    assert "tp=8: its blocks are of no known kind" in done.stdout
+    assert "vdnnsim run --model timm:chain --batch 2 --parallel" in done.stdout
+    assert {each.name for each in Path("reports/chain").iterdir()} == {
+        *("layouts.csv", "layouts.json", "layouts.md", "layouts.png"),
+    }
+
+
+def test_one_layout(captured: list[Request]) -> None:
+    vdnnsim(*ASKED, "h100_x8", "--layout", "fsdp=8", "--precision", "amp_bf16")
+    assert [each.parallel for each in captured] == ["fsdp=8"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("rtx_4090",), "--hardware: rtx_4090 has one GPU, expected a profile of several"),
+        (("h100_x8", "--gpus", "9"), "--gpus: found 9, expected at most the 8"),
+        (("h100_x8", "--layout", "fsdp=4"), "--layout: fsdp=4 is for 4 GPUs, expected 8"),
+    ],
+)
+def test_what_the_machine_lacks(captured: list[Request], options: tuple[str, ...], said: str) -> None:
+    assert said in refusal(*ASKED, *options)
+    assert not captured

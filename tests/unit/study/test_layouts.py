@@ -1,0 +1,127 @@
+"""Layouts over several GPUs, ranked by throughput."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.captured_steps import sharded
+from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, model_flop
+from vdnnsim.cost.trust import Basis, Trust
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.samples import IMAGE, Sample
+from vdnnsim.errors import CaptureError
+from vdnnsim.files.packaged import PROFILES, shipped_folder
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.report.layouts import LAYOUTS, layout_rows, layouts_table, title, write_layouts
+from vdnnsim.report.plots.layouts import layouts_figure
+from vdnnsim.report.plots.style import house_style
+from vdnnsim.study.layouts import layouts_of, rank_layouts
+
+SERVER = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
+GIB = 2**30
+
+
+def captured(layout: Layout, *, given_bytes: int = 8) -> CapturedStep:
+    """The step of two products, whose shards are so large."""
+    step = msgspec.structs.replace(sharded(), parallel=layout.name, ranks=8, batch_size=layout.batch_size)
+    first = msgspec.structs.replace(step.storages[0], nbytes=given_bytes)
+    return msgspec.structs.replace(step, storages=(first, *step.storages[1:]))
+
+
+def test_usual_layouts() -> None:
+    """Eight GPUs of one host may split layers two, four or eight ways; over hosts, copies of shards as well."""
+    whole = {"fsdp=8": 1, "zero2=8": 1, "zero1=8": 1, "ddp=8": 1}
+    assert layouts_of(8, 8) == {**whole, "fsdp=4,tp=2": 2, "fsdp=2,tp=4": 4, "tp=8": 8}
+    assert list(layouts_of(4, 2)) == ["fsdp=4", "hsdp=2x2", "zero2=4", "zero1=4", "ddp=4", "fsdp=2,tp=2"]
+    # Three ranks split nothing in two.
+    assert list(layouts_of(3, 8)) == ["fsdp=3", "zero2=3", "zero1=3", "ddp=3"]
+
+
+def test_checkpoints_only_where_needed() -> None:
+    """What keeps everything needs more than 79 GiB, so the next layout begins with selective checkpoints.
+
+    A rank that splits layers in two has the samples of both, so eight GPUs train 8 x 3 in every layout. FSDP's shards
+    of 11 GiB are 88 GiB where every rank holds all parameters, and as much are their gradients: that is not captured.
+    """
+    asked: list[Layout] = []
+
+    def capture(layout: Layout) -> CapturedStep:
+        asked.append(layout)
+        if layout.name == "tp=8":
+            raise CaptureError("the model has no linear layers")
+        return captured(layout, given_bytes=(80 if layout.checkpointing == "none" else 11) * GIB)
+
+    done: list[str] = []
+    names = {"fsdp=8": 1, "ddp=8": 1, "fsdp=4,tp=2": 2, "tp=8": 8}
+    ranking = rank_layouts(8, names, 3, SERVER, PyTorch(), capture, done=done.append)
+    assert [(each.name, each.checkpointing, each.batch_size) for each in asked] == [
+        ("fsdp=8", "none", 3),
+        ("fsdp=8", "selective", 3),
+        ("fsdp=4,tp=2", "selective", 6),
+        ("tp=8", "selective", 24),
+    ]
+    assert done == list(names)
+    assert {each.layout.name for each in ranking.ranked} == {"fsdp=8", "fsdp=4,tp=2"}
+    for each in ranking.ranked:
+        assert each.samples_per_s == pytest.approx(24 / each.iteration_s)
+    held, reason = ranking.refused
+    assert held == Refused(Layout("ddp=8", "none", 3), held.reason)
+    assert "176 GiB" in held.reason
+    assert reason.reason == "the model has no linear layers"
+
+
+def test_layout_that_fits_nowhere() -> None:
+    """All three ways of checkpoints are tried; what the last would hold is said."""
+    ranking = rank_layouts(
+        8, {"fsdp=8": 1}, 1, SERVER, PyTorch(), lambda layout: captured(layout, given_bytes=80 * GIB)
+    )
+    (refused,) = ranking.refused
+    assert refused.layout.checkpointing == "full"
+    assert "80.5 GiB of 79.0 GiB" in refused.reason
+    assert title(ranking).startswith("None of 1 layouts fits")
+    assert layouts_table(ranking, "m", "", "").cells
+
+
+def test_flop_of_a_step() -> None:
+    """Recomputation does not count: forward of `sharded` has two products of no stated FLOPs."""
+    assert model_flop(sharded()) == 0
+
+
+def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
+    sizes = 30 * GIB, 31 * GIB, 32 * GIB
+    trust = Trust(Basis.FITTED)
+    return Ranked(Layout(name, "selective", 2), iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4, *sizes, trust)
+
+
+def test_report_of_layouts(tmp_path: Path) -> None:
+    """16 sequences of 1,000 tokens in 2 s are 8,000 tokens/s, 1,000 on each of eight GPUs; a quarter is waited."""
+    rows = ranked("fsdp=8", 2.0, 0.5), ranked("tp=8", 4.0, 2.0)
+    refused = (Refused(Layout("ddp=8", "none", 2), "takes too much"),)
+    ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
+    assert rows[0].other_s == pytest.approx(0.5)
+    assert ranking.rates == pytest.approx((1000.0, 500.0))
+    columns = list(LAYOUTS)
+    first, _, last = layout_rows(ranking)
+    assert first[columns.index("tokens_per_s")] == pytest.approx(1000)
+    assert last[columns.index("reason")] == "takes too much"
+    assert "2 of 3 layouts" in title(ranking)
+    assert "25 %" in title(ranking)
+    table = layouts_table(ranking, "llama", "vdnnsim run", "")
+    written = write_layouts(ranking, table, "llama", (), tmp_path)
+    page = (tmp_path / "layouts.md").read_text(encoding="utf-8")
+    assert len(written.files) == 4
+    assert "vdnnsim run" in page
+    assert "ddp=8: takes too much" in page
+    with house_style():
+        (axes,) = layouts_figure(ranking, "llama").axes
+    # Kernels, waits and the rest of both.
+    assert sorted(patch.get_width() for patch in axes.patches) == pytest.approx([0.5, 0.5, 1, 1, 1, 2])
+
+
+def test_images_have_no_tokens() -> None:
+    """Their rate is that of all GPUs."""
+    ranking = LayoutRanking(IMAGE, "h100_x8", 8, 79 * GIB, (ranked("ddp=8", 2.0, 0.0),), ())
+    assert ranking.rates == (8.0,)
+    assert ranking.unit == "images/s of all GPUs"

@@ -1,0 +1,112 @@
+"""Layouts of one model over several GPUs, in order of throughput."""
+
+from dataclasses import dataclass
+
+from vdnnsim.cost.trust import Trust
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.samples import Sample
+from vdnnsim.dnn.step import Step
+from vdnnsim.plans.trace import IterationTrace, StallCause
+
+_FORWARDS_OF_A_STEP = 3
+"""Backward takes twice the FLOPs of forward: one product each for the gradients of inputs and of weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a model is spread over GPUs, and one rank of it.
+
+    Attributes:
+        name: as `--parallel` has it.
+        checkpointing: as `--checkpointing` has it; `none` keeps all that autograd saves.
+        batch_size: samples of one rank.
+    """
+
+    name: str
+    checkpointing: str
+    batch_size: int
+
+    @property
+    def label(self) -> str:
+        """Both in words: `fsdp=8, selective checkpoints`."""
+        return self.name if self.checkpointing == "none" else f"{self.name}, {self.checkpointing} checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The step of one rank in a layout that fits.
+
+    Attributes:
+        samples_per_s: of all GPUs together.
+        kernels_s, communication_s: of kernels on the compute stream, and of collectives, in part at the same time.
+        exposed_s: the compute stream waits for collectives, or runs them itself.
+        flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
+            time; None where the profile has no peak of the type.
+        asked_bytes, reserved_bytes, held_bytes: peaks of one rank, allocated, reserved, and of the process.
+    """
+
+    layout: Layout
+    iteration_s: float
+    samples_per_s: float
+    kernels_s: float
+    communication_s: float
+    exposed_s: float
+    flop_ratio: float | None
+    asked_bytes: int
+    reserved_bytes: int
+    held_bytes: int
+    trust: Trust
+
+    @property
+    def other_s(self) -> float:
+        """The compute stream has nothing to do: the host issues, or copies are awaited."""
+        return max(0.0, self.iteration_s - self.kernels_s - self.exposed_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A layout that does not fit or cannot be, and why."""
+
+    layout: Layout
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRanking:
+    """Layouts by throughput, then those that do not fit.
+
+    Attributes:
+        sample: of a batch.
+        machine: the profile.
+        gpus: of the layouts.
+        memory_bytes: of one GPU.
+    """
+
+    sample: Sample
+    machine: str
+    gpus: int
+    memory_bytes: int
+    ranked: tuple[Ranked, ...]
+    refused: tuple[Refused, ...]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Of the ranked layouts: tokens per second of one GPU, of images those of all GPUs."""
+        tokens = self.sample.tokens
+        return tuple(each.samples_per_s * (tokens / self.gpus if tokens else 1) for each in self.ranked)
+
+    @property
+    def unit(self) -> str:
+        """Of the rates."""
+        return "tokens/s per GPU" if self.sample.tokens else f"{self.sample.names}/s of all GPUs"
+
+
+def exposed_seconds(trace: IterationTrace) -> float:
+    """Return how long the compute stream of a rank waited for collectives."""
+    waits = (each for each in trace.stalls if each.cause is StallCause.COMMUNICATION)
+    return sum((each.end_s - each.start_s for each in waits), 0.0)
+
+
+def model_flop(step: Step) -> int:
+    """Return the FLOPs of a training step of one rank, without recomputation: three times those of forward."""
+    return _FORWARDS_OF_A_STEP * sum(each.all_flop for each in step.operations if each.phase is Phase.FORWARD)

@@ -1,0 +1,125 @@
+"""The command `parallel`."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vdnnsim.cli.completion import HARDWARE, MODELS
+from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
+from vdnnsim.cli.options import out_option, prints_table
+from vdnnsim.cli.output import Output, report_folder
+from vdnnsim.cli.question import captured_with_notice, compute_capability, request_of
+from vdnnsim.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from calibration.capture.request import Request
+    from vdnnsim.analysis.layouts import Layout, LayoutRanking
+    from vdnnsim.dnn.captured_step import CapturedStep
+    from vdnnsim.hardware.server import Server
+
+
+@click.command()
+@click.argument("model", metavar="MODEL", type=MODELS)
+@click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Samples of a step, for each GPU.")
+@click.option("--gpus", type=click.IntRange(min=2), metavar="N", help="How many GPUs; by default all of the machine.")
+@click.option("--hardware", type=HARDWARE, required=True, help="A profile with several GPUs, as h100_x8.")
+@click.option(
+    "--layout", "layouts", multiple=True, metavar="NAME", help="Try these, as fsdp=8; by default all that are usual."
+)
+@captures_ranks
+@out_option("reports/<model>/")
+@prints_table
+def parallel(
+    model: str,
+    batch_size: int,
+    *,
+    gpus: int | None,
+    hardware: str,
+    layouts: tuple[str, ...],
+    out: Path | None,
+    output: Output,
+    **words: object,
+) -> None:
+    """Rank the ways to train MODEL on several GPUs: does it fit, how fast, and what waits for what.
+
+    One rank of each layout is captured and replayed: fully sharded (fsdp, hsdp, zero2), copied (ddp, zero1), or with
+    layers split over GPUs (tp), with as few checkpoints as fit. Each layout trains --batch samples for each GPU. The
+    table here, its first line as a command to copy; page, CSV and picture in DIR.
+    """
+    import msgspec
+
+    from calibration.capture.parallel.layout import parse_layout
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile
+    from vdnnsim.policies.pytorch import PyTorch
+    from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
+    from vdnnsim.study.layouts import layouts_of, rank_layouts
+
+    profile = checked_profile(find_profile(hardware, Path()))
+    there = _gpus(profile.server)
+    gpus = there if gpus is None else gpus
+    if there == 1:
+        raise InputError(f"--hardware: {hardware} has one GPU, expected a profile of several, as h100_x8")
+    if gpus > there:
+        raise InputError(f"--gpus: found {gpus}, expected at most the {there} that {hardware} has")
+    chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
+    request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
+    request.check()
+    if capability := compute_capability(profile.server):
+        request = msgspec.structs.replace(request, compute_capability=capability)
+    asked = {each: parse_layout(each, "--layout") for each in layouts}
+    for name, layout in asked.items():
+        if layout.ranks != gpus:
+            raise InputError(f"--layout: {name} is for {layout.ranks} GPUs, expected {gpus}")
+    names = {name: layout.tensor for name, layout in asked.items()} or layouts_of(gpus, gpus)
+    folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
+
+    def capture(layout: "Layout") -> "CapturedStep":
+        (step,) = captured_with_notice((_of_rank(request, layout),))
+        return step
+
+    with ProgressBar() as bar:
+        bar.expect(len(names))
+        ranking = rank_layouts(gpus, names, batch_size, profile, PyTorch(), capture, done=bar.done)
+    what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
+    table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
+    written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
+    output.show(table, f"wrote {len(written.files)} files to {folder}/; read {folder / 'layouts.md'} first")
+
+
+def _gpus(server: "Server") -> int:
+    return 1 if server.topology is None else len(server.topology.gpus)
+
+
+def _of_rank(request: "Request", layout: "Layout") -> "Request":
+    """Return the request of one rank."""
+    import msgspec
+
+    return msgspec.structs.replace(
+        request,
+        batch_size=layout.batch_size,
+        parallel=layout.name,
+        checkpointing="" if layout.checkpointing == "none" else layout.checkpointing,
+    )
+
+
+def _command(ranking: "LayoutRanking", model: str, hardware: str, words: "Mapping[str, Any]") -> str:
+    """Return the command that runs the first layout; empty if none fits."""
+    if not ranking.ranked:
+        return ""
+    layout = ranking.ranked[0].layout
+    options = {"--batch": layout.batch_size, **{f"--{name.replace('_', '-')}": each for name, each in words.items()}}
+    options |= {"--parallel": layout.name, "--checkpointing": layout.checkpointing, "--hardware": hardware}
+    given = [
+        part
+        for name, value in options.items()
+        if value is not None and value != "none"
+        for part in ((name,) if value is True else (name, str(value)))
+    ]
+    return shlex.join(("vdnnsim", "run", "--model", model, *given))

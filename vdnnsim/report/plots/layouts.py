@@ -1,0 +1,62 @@
+"""Picture of a ranking of layouts: the step of a rank as a bar of kernels, exposed communication and idle time."""
+
+from typing import Final
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from vdnnsim.analysis.layouts import LayoutRanking, Ranked
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plans.trace import StallCause
+from vdnnsim.report.labels import fold_label
+from vdnnsim.report.palette import INK, PHASE_COLORS, STALL_COLORS
+from vdnnsim.report.plots.style import as_png, keep_left_spine_only, new_figure, ruled, write, write_legend
+from vdnnsim.report.scale import percent, rate_cells, time_scale
+from vdnnsim.units import format_bytes
+
+_MOST_ROWS: Final = 12
+_LABEL_WIDTH: Final = 24
+"""Characters per line of a label."""
+_PARTS: Final = (
+    ("kernels", PHASE_COLORS[Phase.FORWARD]),
+    ("waits for collectives", STALL_COLORS[StallCause.COMMUNICATION]),
+    ("waits for the host or copies", STALL_COLORS[StallCause.HOST]),
+)
+
+
+def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
+    """Draw a bar for each layout that fits, the fastest on top."""
+    rows = ranking.ranked[:_MOST_ROWS]
+    figure = new_figure(_title(ranking), f"{subtitle}; a bar is one step of one rank")
+    axes = figure.add_axes((0.23, 0.15, 0.4, 0.7))
+    scale = time_scale([each.iteration_s for each in rows])
+    lefts = [0.0] * len(rows)
+    for (_, color), values in zip(_PARTS, zip(*map(_parts, rows), strict=True), strict=False):
+        widths = [each / scale.factor for each in values]
+        axes.barh(range(len(rows)), widths, left=lefts, height=0.62, color=color, zorder=2)
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    for row, (each, rate) in enumerate(zip(rows, rate_cells(ranking.rates), strict=False)):
+        used = "" if each.flop_ratio is None else f", MFU {percent(each.flop_ratio, 0)}"
+        text = f"{rate} {ranking.unit}{used}; {format_bytes(each.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
+        write(axes, text, (1.02, row), (0, 0), axes.get_yaxis_transform(), va="center", fontsize=13, color=INK)
+    names = [fold_label(each.layout.label, _LABEL_WIDTH) for each in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.set_ylim(max(len(rows), 4) - 0.4, -0.6)
+    axes.set_xlabel(f"time of a step, {scale.unit}")
+    ruled(axes, "x")
+    keep_left_spine_only(axes)
+    write_legend(figure, [Patch(color=color, label=name) for name, color in _PARTS])
+    return figure
+
+
+def _title(ranking: LayoutRanking) -> str:
+    if not ranking.ranked:
+        return f"No layout fits on {ranking.gpus} GPUs of {ranking.machine}"
+    return f"{ranking.ranked[0].layout.label} is the fastest layout on {ranking.gpus} GPUs of {ranking.machine}"
+
+
+def _parts(each: Ranked) -> tuple[float, float, float]:
+    return each.kernels_s, each.exposed_s, each.other_s
+
+
+draw_layouts = as_png(layouts_figure)

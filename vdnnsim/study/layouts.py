@@ -1,0 +1,160 @@
+"""Which layout over several GPUs: one rank of a model captured in each, replayed, and ranked by throughput.
+
+Every layout trains the same samples in a step: so many for each GPU, and ranks that split layers among them work on
+their samples together. Each is tried with the fewest checkpoints that fit, where the search begins with those that the
+layout before needed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from vdnnsim.analysis.kernel_origins import kernel_origins
+from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, exposed_seconds, model_flop
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.metrics import measure
+from vdnnsim.cost.trust import trust_in
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.samples import IMAGE, Sample
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.engine.host import Execution
+from vdnnsim.errors import InputError, PlanError
+from vdnnsim.hardware.profile import Profile
+from vdnnsim.plans.operations import Communicate
+from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.policies.interface import Policy
+from vdnnsim.scenario.captured import as_executed, scenario_of
+from vdnnsim.scenario.experiment import simulator_of
+from vdnnsim.units import format_bytes
+
+CHECKPOINTING: Final = ("none", "selective", "full")
+"""From the fastest to the one that takes least memory."""
+_FIRST: Final = "fsdp"
+"""Its rank says what others hold of parameters, gradients and states."""
+_MOST_SPLIT: Final = 8
+"""Ranks that split layers; more are not usual even where NVSwitch joins them."""
+
+
+def layouts_of(gpus: int, gpus_of_host: int) -> dict[str, int]:
+    """Return the layouts that are tried for so many GPUs, each with how many ranks split its layers.
+
+    Layers are split within a host alone, for each of them waits for a sum.
+    """
+    found = {f"fsdp={gpus}": 1}
+    if gpus > gpus_of_host and gpus % gpus_of_host == 0:
+        found[f"hsdp={gpus // gpus_of_host}x{gpus_of_host}"] = 1
+    found |= {f"{name}={gpus}": 1 for name in ("zero2", "zero1", "ddp")}
+    split = 2
+    while split <= min(gpus, gpus_of_host, _MOST_SPLIT):
+        if gpus % split == 0:
+            found[f"tp={split}" if split == gpus else f"fsdp={gpus // split},tp={split}"] = split
+        split *= 2
+    return found
+
+
+def rank_layouts(
+    gpus: int,
+    names: Mapping[str, int],
+    samples: int,
+    profile: Profile,
+    policy: Policy,
+    capture: Callable[[Layout], CapturedStep],
+    execution: Execution = Execution.EAGER,
+    done: Callable[[str], object] = str,
+) -> LayoutRanking:
+    """Capture a rank of a model in each layout, replay it, and rank the layouts by throughput.
+
+    Args:
+        gpus: of every layout.
+        names: of the layouts, with how many ranks split layers.
+        samples: of a step, for each GPU.
+        profile: of the machine.
+        policy: of memory, within a rank.
+        capture: returns the step of a rank, or raises InputError.
+        execution: of the step.
+        done: gets the name of each finished layout.
+    """
+    gpu = profile.server.gpu
+    ranked: list[Ranked] = []
+    refused: list[Refused] = []
+    first = 0
+    sharded: CapturedStep | None = None
+    sample = IMAGE
+    for name, split in names.items():
+        ways = [Layout(name, each, samples * split) for each in CHECKPOINTING]
+        if sharded is not None and (held := _held_bytes(name, sharded)) > gpu.memory_bytes:
+            what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
+            refused.append(Refused(ways[0], what))
+            done(name)
+            continue
+        found: Ranked | Refused | None = None
+        for level in range(first, len(ways)):
+            try:
+                step = capture(ways[level])
+                found = _replayed(as_executed(step, execution), ways[level], samples, profile, policy, execution)
+            except (InputError, PlanError) as refusal:
+                found = Refused(ways[level], str(refusal))
+                break
+            if step.sample != IMAGE.name:
+                sample = Sample(step.sample, "token", step.sample_elements)
+            if split == 1 and name.startswith(_FIRST):
+                sharded = step
+            if isinstance(found, Ranked):
+                first = level
+                break
+        if isinstance(found, Ranked):
+            ranked.append(found)
+        elif found is not None:
+            refused.append(found)
+        done(name)
+    ranked.sort(key=lambda each: -each.samples_per_s)
+    return LayoutRanking(sample, profile.server.name, gpus, gpu.memory_bytes, tuple(ranked), tuple(refused))
+
+
+def _held_bytes(name: str, sharded: CapturedStep) -> int:
+    """Return what parameters, gradients and states take under `ddp` and `zero1`, from a rank of `fsdp`; else 0.
+
+    A shard is one nth of each, all in the type of the parameters.
+    """
+    data, _, ranks = name.partition("=")
+    if data not in {"ddp", "zero1"}:
+        return 0
+    weights = sum(each.nbytes for each in sharded.storages if each.given and each.kind is BufferKind.WEIGHTS)
+    states = sum(each.nbytes for each in sharded.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
+    whole = 2 * weights * int(ranks)
+    return whole + (states * int(ranks) if data == "ddp" else states)
+
+
+def _replayed(
+    step: CapturedStep, layout: Layout, samples: int, profile: Profile, policy: Policy, execution: Execution
+) -> Ranked | Refused:
+    server = profile.server
+    model = CapturedModel(step, sources=((step.model, ""),))
+    scenario = scenario_of(model, step.model, profile, (policy,), execution)
+    simulator = simulator_of(scenario)
+    planned = simulator.planned(policy)
+    trace = simulator.replay(planned.plans, planned.replayed).gpus[0]
+    held = runtime_bytes(trace, server.gpu)
+    if planned.refusals:
+        return Refused(layout, f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}")
+    metrics = measure(trace, step.batch_size)
+    precision = step.precision
+    peak = server.gpu.flop_per_s.get(precision.autocast or precision.element_type)
+    return Ranked(
+        layout=layout,
+        iteration_s=trace.iteration_s,
+        samples_per_s=samples * step.ranks / trace.iteration_s,
+        kernels_s=sum((span.end_s - span.start_s for span, _ in trace.kernels), 0.0),
+        communication_s=_communication_seconds(trace),
+        exposed_s=exposed_seconds(trace),
+        flop_ratio=None if peak is None else model_flop(step) / (trace.iteration_s * peak),
+        asked_bytes=metrics.max_memory_bytes,
+        reserved_bytes=trace.pool_bytes,
+        held_bytes=held,
+        trust=trust_in(profile, step.mode, precision, kernel_origins(planned.plans, simulator.cost_model).seconds),
+    )
+
+
+def _communication_seconds(trace: IterationTrace) -> float:
+    spans = ((each, trace.plan.operations[each.operation]) for each in trace.spans)
+    return sum((span.end_s - span.start_s for span, each in spans if isinstance(each, Communicate)), 0.0)
