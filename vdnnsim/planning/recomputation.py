@@ -10,16 +10,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from itertools import accumulate, groupby
-from typing import NamedTuple
+from itertools import groupby
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.memory.requests import round_up
 from vdnnsim.planning.buffer_uses import sums_of
-from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
@@ -118,46 +115,3 @@ class Recomputation:
             if each != buffer
             for later in self._writers.get(each, ())
         )
-
-
-class Restored(NamedTuple):
-    """A problem without recomputation as an order would leave it.
-
-    Attributes:
-        problem: whose kernels hold what they read and what the order recomputes beside them, less dropped buffers.
-        until: by dropped buffer, the kernel before which the order restores it.
-    """
-
-    problem: Problem
-    until: dict[int, int]
-
-
-def restored(problem: Problem, order: Problem, dropped: Collection[int]) -> Restored:
-    """Return a problem around a kernel as an order that drops some buffers would leave it.
-
-    Buffers that recomputations read are idle until then, and each kernel holds the most that it, and the recomputations
-    right before it, hold in the order.
-    """
-    # By kernel of the order, the next kernel that is no recomputation, and the reverse.
-    following = list(accumulate((not each.run.repeat for each in order.kernels), initial=0))
-    positions = [at for at, each in enumerate(order.kernels) if not each.run.repeat]
-    read = {each.buffer: following[each.next] for each in order.idle}
-    idle = (replace(each, next=min(each.next, read.get(each.buffer, each.next))) for each in problem.idle)
-    sooner = problem.with_idle([each for each in idle if each.next - each.last > 1])
-    buffers, made = IterationBuffers(problem.workload), dict[int, int]()
-    for at, each in enumerate(order.kernels):
-        if each.run.repeat:
-            made |= dict.fromkeys(set(dropped).intersection(buffers.touched(each.run)[1]), at)
-    own = [
-        (made[each.buffer], positions[each.next], round_up(each.nbytes, problem.granule_bytes))
-        for each in problem.idle
-        if each.buffer in made
-    ]
-    kernels, most = list[Kernel](), 0
-    for each, nbytes in zip(order.kernels, sums_of(own, len(order.kernels)), strict=True):
-        most = max(most, each.held_bytes - nbytes)
-        if not each.run.repeat:
-            kernel = sooner.kernels[len(kernels)]
-            kernels.append(replace(kernel, held_bytes=max(most, kernel.held_bytes)))
-            most = 0
-    return Restored(replace(sooner, kernels=tuple(kernels)), {each: following[at] for each, at in made.items()})

@@ -29,7 +29,6 @@ solver's dual bound is returned. As blocks that repeat are split alike, that lea
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -39,6 +38,7 @@ from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.linear_program import LinearProgram, Term
 from vdnnsim.planning.problem import Problem
+from vdnnsim.planning.restored import Restored
 from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6
@@ -66,18 +66,18 @@ def recomputation_bound(
     links: Links,
     host_bytes: int,
     deadline: Deadline,
-    until: Mapping[int, int] | None = None,
+    restored: Restored | None = None,
 ) -> Relaxed:
     """Return the lower bound of an order without recomputation.
 
-    With `until` it is that of schedules that free what only forward reads; by buffer, it has the kernel before which a
-    recomputed one is restored, where that is not the one that reads it.
+    With `restored` it is that of schedules that free what only forward reads, and hold what an order restores as long
+    as that does.
     """
     unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
-    program = _Program(problem, links, host_bytes, unit_s, until or {})
+    program = _Program(problem, links, host_bytes, unit_s, restored or Restored())
     if not program.is_feasible:
         return Relaxed(math.inf, {})
-    if until is not None:
+    if restored is not None:
         program.free_temporaries()
     found = program.lp.minimized(HEAVY * problem.fastest_s / unit_s, deadline)
     best = max(problem.fastest_s / unit_s, (program.rest + found.bound) * (1 - _TOLERANCE))
@@ -94,13 +94,12 @@ class _Program:
         dropped: by content that is idle during the turn, the column of its r.
     """
 
-    def __init__(
-        self, problem: Problem, links: Links, host_bytes: int, unit_s: float, until: Mapping[int, int]
-    ) -> None:
+    def __init__(self, problem: Problem, links: Links, host_bytes: int, unit_s: float, restored: Restored) -> None:
         self.lp = LinearProgram()
         self.is_feasible = True
         self.dropped: dict[Name, int] = {}
-        self._problem, self._host_bytes, self._unit_s, self._until = problem, host_bytes, unit_s, until
+        self._problem, self._host_bytes, self._unit_s = problem, host_bytes, unit_s
+        self._until = restored.until
         self._seconds = [each.options[0].seconds / unit_s for each in problem.kernels]
         self._unit_bytes = max((each.nbytes for each in problem.idle), default=0) or 1
         self._rates = [each * unit_s / self._unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s)]
@@ -121,16 +120,24 @@ class _Program:
             defaultdict[tuple[int, bool], int](lambda: end),
             defaultdict[tuple[int, bool], int](int),
         )
-        # By position what is absent, and what is restored ahead; by content the parts on the GPU and on the host.
+        # By position what is absent, what is restored ahead and its temporaries; by content what is on GPU and host.
         self._absent: list[tuple[int, int, Term]] = []
         self._restored: list[tuple[int, int, Term]] = []
+        self._beside: list[tuple[int, int, Term]] = []
         self._kept: dict[Name, tuple[int, int]] = {}
         self._temporaries: list[Name] = []
+        # By kernel that may be recomputed after the turn, the column of that.
+        self._runs: dict[int, int] = {}
         contents = contents_of(problem)
         for each in contents:
             if not each.is_given:
                 self._enter(each)
         self._enter_inputs({each.name for each in contents for wait in each.idle if self._is_around(wait)})
+        for kernel, first, stop, nbytes, is_kept in restored.beside:
+            if kernel in self._runs:
+                span = self._at(first), self._at(stop), (self._runs[kernel], self._share(nbytes))
+                self._restored.append(span)
+                self._beside += [] if is_kept else [span]
         self._enter_kernels(contents)
 
     def free_temporaries(self) -> None:
@@ -183,26 +190,25 @@ class _Program:
         for each in sorted(idle):
             again = [(self.dropped[each], -1.0)] if each in self.dropped else []
             self.lp.row([*self._here(each, idle), *again], -1.0)
-        runs: dict[int, int] = {}
 
         def run_of(kernel: int) -> int:
-            if kernel not in runs:
-                runs[kernel] = self.lp.column(bound=1.0, weight=self._seconds[kernel])
-            return runs[kernel]
+            if kernel not in self._runs:
+                self._runs[kernel] = self.lp.column(bound=1.0, weight=self._seconds[kernel])
+            return self._runs[kernel]
 
         for (_, made), column in self.dropped.items():
             self.lp.row([(column, 1.0), (run_of(made), -1.0)])
         for kernel in range(self._turn - 1, -1, -1):
-            if kernel not in runs:
+            if kernel not in self._runs:
                 continue
             stop = self._ends[kernel, True]
-            self._run_again(kernel, self._turn + 1, stop, behind=True)[-1, kernel].append(runs[kernel])
+            self._run_again(kernel, self._turn + 1, stop, behind=True)[-1, kernel].append(self._runs[kernel])
             for each in read[kernel]:
                 made = each[1]
                 if each in live or (made < 0 and each not in idle):
                     continue
                 again = [(run_of(made), -1.0)] if made >= 0 else []
-                self.lp.row([(runs[kernel], 1.0), *self._here(each, idle), *again])
+                self.lp.row([(self._runs[kernel], 1.0), *self._here(each, idle), *again])
                 if made >= 0:
                     self._ends[made, True] = max(self._ends[made, True], stop)
 
@@ -221,7 +227,7 @@ class _Program:
         computed = [lp.column() for _ in range(count + 1)]
         # Up to the start of a check, 2 k, and up to its end.
         left, back = ([lp.column() for _ in range(2 * count + 1)] for _ in range(2))
-        absent, restored = lp.sums(self._absent, count), lp.sums(self._restored, count)
+        absent, restored, beside = (lp.sums(each, count) for each in (self._absent, self._restored, self._beside))
         computable = sums_of(((w.last + 1, w.next, w.nbytes) for w in problem.idle if w.made >= 0), self._end)
         sizes = [each.nbytes for each in IterationBuffers(problem.workload).buffers]
         on_gpu, on_host = (
@@ -254,7 +260,7 @@ class _Program:
                 continue
             lp.row([*lacking, (restored[at], 1.0)], self._share(room))
             # Bytes that do not fit and are not recomputed are offloaded.
-            lacking.append((absent[at], -1.0))
+            lacking += [(absent[at], -1.0), (beside[at], 1.0)]
             spare = self._share(room - kernel.content_bytes)
             lp.row([*lacking, *away], spare)
             if kernel.content_bytes > self._host_bytes:

@@ -27,11 +27,12 @@ from typing import Final, NamedTuple
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Kernel, Problem
-from vdnnsim.planning.recomputation import Recomputation, Restored, restored
+from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.planning.restored import Restored, restored
 from vdnnsim.plans.schedule import Run
 
-EFFORT: Final = 60_000
+EFFORT: Final = 40_000
 """Kernels of all orders that are tried."""
 ROUNDS: Final = 4
 """Relaxations that are solved."""
@@ -142,21 +143,23 @@ class DropSearch:
         """Try what relaxations recompute; return whether the search is not over."""
         whole = self.problem_of(self.recomputation.runs)
         # What waits within forward or backward stays on the GPU.
-        begin, now = whole.around(whole.fullest), Restored(whole.around(whole.fullest), {})
+        turn = whole.fullest
+        begin = problem = whole.around(turn)
+        made = Restored()
         for _ in range(ROUNDS):
-            seconds, again = recomputation_bound(now.problem, self.links, self.host_bytes, self.deadline, now.until)
+            seconds, again = recomputation_bound(problem, self.links, self.host_bytes, self.deadline, made)
             if not again:
                 break
-            if not now.until:
+            if not made.until:
                 self.goal_s = max(self.goal_s, seconds)
             self._short_bytes = 0
             if not self._all_tried(self._rounded(again)):
                 return False
             dropped = [each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0]]
-            whole, before = self.problem_of(self.recomputation.order(dropped)), now
+            whole, before = self.problem_of(self.recomputation.order(dropped)), (problem, made)
             begin = replace(begin, capacity_bytes=begin.capacity_bytes - self._short_bytes)
-            now = restored(begin, whole.around(whole.fullest), dropped)
-            if now == before:
+            problem, made = restored(begin, turn, whole, dropped)
+            if (problem, made) == before:
                 break
         return not self._is_over(ENOUGH)
 

@@ -17,6 +17,7 @@ from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.planning.restored import Restored
 from vdnnsim.plans.schedule import iteration
 
 MUCH = 10**9
@@ -145,6 +146,6 @@ def test_what_is_recomputed_needs_its_inputs(monkeypatch: pytest.MonkeyPatch, la
     problem = branches_problem(lacking_bytes)
     kernels_s = len(problem.kernels)
 
-    for until in (None, {}):
-        found = recomputation_bound(problem, NO_LINK, MUCH, NEVER, until)
+    for restored in (None, Restored()):
+        found = recomputation_bound(problem, NO_LINK, MUCH, NEVER, restored)
         assert found.seconds == pytest.approx(kernels_s + again_s, rel=1e-3)

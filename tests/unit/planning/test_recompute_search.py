@@ -4,7 +4,7 @@ W and dW of the layers hold 2 x (4 x 60 + 12) = 504 B, and the peak with the inp
 kernels take 1 s each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
@@ -23,6 +23,7 @@ from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import Relaxed
 from vdnnsim.planning.recompute_search import DropSearch, Order, Verdict
+from vdnnsim.planning.restored import Restored
 from vdnnsim.plans.schedule import Run, iteration
 
 WORKLOAD = toy_workload(toy_chain(4))
@@ -132,12 +133,12 @@ def test_more_time_only_adds_orders() -> None:
     assert len(found[0]) < len(found[-1])
 
 
-def relaxed_to(monkeypatch: pytest.MonkeyPatch, *solutions: dict[int, float]) -> list[Mapping[int, int]]:
-    """Let relaxations have these solutions, and then none; return what they know of when buffers are restored."""
-    left, known = list(solutions), list[Mapping[int, int]]()
+def relaxed_to(monkeypatch: pytest.MonkeyPatch, *solutions: dict[int, float]) -> list[Restored]:
+    """Let relaxations have these solutions, and then none; return what they know of orders."""
+    left, known = list(solutions), list[Restored]()
 
-    def relaxed(_problem: Problem, _links: Links, _host: int, _until: Deadline, known_by: Mapping[int, int]) -> Relaxed:
-        known.append(known_by)
+    def relaxed(_problem: Problem, _links: Links, _host: int, _until: Deadline, made: Restored) -> Relaxed:
+        known.append(made)
         return Relaxed(16.0, left.pop(0)) if left else Relaxed(inf, {})
 
     monkeypatch.setattr(module, "recomputation_bound", relaxed)
@@ -154,11 +155,11 @@ def test_the_relaxation_is_rounded_and_spread_over_equal_maps(monkeypatch: pytes
 
     Of four equal maps of 10 B the relaxation recomputes 0.3 on average: the second; the one of 2 B is kept. Both are
     restored for dW of fc (kernel 8) and of conv4 (10): fc reads the map of conv4, conv4 that of conv3. So conv3 is
-    restored before 10, and conv2, which conv3 is made of, as well. The best set drops one of the four, conv3. A quarter
-    more are the first and the third.
+    restored before 10, and conv2, which conv3 is made of, as well; with that the solution is the same, and the last.
+    The best set drops one of the four, conv3. A quarter more are the first and the third.
     """
     conv2, conv3 = RECOMPUTATION.droppable[1:3]
-    known = relaxed_to(monkeypatch, {conv2: 0.2, conv3: 1.0})
+    known = relaxed_to(monkeypatch, *[{conv2: 0.2, conv3: 1.0}] * 3)
     found, looked = search(556)
 
     found.orders()
@@ -167,7 +168,7 @@ def test_the_relaxation_is_rounded_and_spread_over_equal_maps(monkeypatch: pytes
     # The kernels as they are are looked at for the relaxation too, and those with both dropped for the next.
     assert tried[:6] == [[], [], ["conv2", "conv3"], ["conv3"], ["conv2"], ["conv2", "conv3"]]
     assert ["conv1", "conv3"] in tried
-    assert known == [{}, {conv2: 10, conv3: 10}]
+    assert [each.until for each in known] == [{}, {conv2: 10, conv3: 10}]
 
 
 def test_from_the_best_set_its_shares_are_adjusted() -> None:
