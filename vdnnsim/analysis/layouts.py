@@ -90,6 +90,11 @@ class LayoutRanking:
     refused: tuple[Refused, ...]
 
     @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """All, in order."""
+        return (*(each.layout for each in self.ranked), *(each.layout for each in self.refused))
+
+    @property
     def rates(self) -> tuple[float, ...]:
         """Of the ranked layouts: tokens per second of one GPU, of images those of all GPUs."""
         tokens = self.sample.tokens

@@ -127,7 +127,7 @@ def write_layouts(
     from vdnnsim.report.plots.layouts import draw_layouts
 
     assert isinstance(table.shown, Document)
-    said = {"machine": ranking.machine, "layouts": [each.layout.label for each in (*ranking.ranked, *ranking.refused)]}
+    said = {"machine": ranking.machine, "layouts": [each.label for each in ranking.layouts]}
     heading = table.shown.blocks[0]
     assert isinstance(heading, Heading)
     page = (
