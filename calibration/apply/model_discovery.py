@@ -80,6 +80,13 @@ def name_of(optimizer: torch.optim.Optimizer) -> str:
     return f"{name}_fused" if group.get("fused") else name
 
 
+def is_updated_in_backward(model: nn.Module) -> bool:
+    """Return whether each trained parameter has an optimizer of its own and a hook on its gradient."""
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    hooks = [each._post_accumulate_grad_hooks for each in parameters]  # noqa: SLF001 - there is no public way
+    return all(hooks) and len(optimizers_of(model)) == len(parameters)
+
+
 def kept_for(model: nn.Module) -> Iterator[torch.Tensor]:
     """Yield weights, gradients, buffers and optimizer states of a model."""
     for each in model.parameters():

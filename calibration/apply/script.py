@@ -17,7 +17,14 @@ from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
 from calibration.apply.loss import DownstreamLoss, LossRecorder, RecordedLoss
-from calibration.apply.model_discovery import name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
+from calibration.apply.model_discovery import (
+    is_updated_in_backward,
+    name_of,
+    optimizers_of,
+    precision_of,
+    refuse_other_kinds,
+    trained_by,
+)
 from calibration.apply.script_models import Applied, ScriptModels, Shapes, TrainedModel, shapes_of, train_separately
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
@@ -230,6 +237,7 @@ class Script:
                 loss=loss,
                 precision=trained.precision.value,
                 optimizer=self._name_among(optimizers_of(trained.model)),
+                in_backward=is_updated_in_backward(trained.model) and trained.precision is not Precision.AMP_FLOAT16,
                 beside_bytes=trained.beside_bytes(loss, args, kwargs) + sum(each.gradient_bytes for each in others),
                 others=self._models.part_of_others(trained) if others else None,
             )

@@ -17,6 +17,7 @@ from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.given import add_given
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
+from calibration.capture.optimizers import make_states
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
@@ -115,6 +116,9 @@ def _captured(
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
+        if program.in_backward:
+            # Among operations of backward, their making would move the others.
+            make_states(iteration.optimizers)
         with _as_asked(iteration.model, device) as notes:
             # Recorded for failures, and for lifetimes on a tape.
             warm_up = Recorder(ModuleTracker(model), StorageTable(), gives_away=True, only_failures=not taped)

@@ -21,6 +21,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     batch: int | None = None,
     precision: str = "float32",
     optimizer: str = "adamw",
+    in_backward: bool = False,
     memory_model: str = "pytorch",
     real: bool = False,
 ) -> Planned:
@@ -36,6 +37,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         batch: samples; by default the first size of the first tensor.
         precision: as of `vdnnsim.capture`; `amp_bfloat16` where the loop runs forward under autocast.
         optimizer: as of `vdnnsim.capture`.
+        in_backward: whether hooks of the loop update each parameter in backward and free its gradient.
         memory_model: as of `vdnnsim.simulate`.
         real: whether to capture with real tensors, on the device of the model and with the values of these inputs, for
             a forward that reads values. A step that takes another branch leaves the plan. The capture needs the memory
@@ -57,6 +59,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         batch=batch,
         precision=precision,
         optimizer=optimizer,
+        in_backward=in_backward,
         memory_model=memory_model,
         real=real,
     )
@@ -74,6 +77,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     batch: int | None = None,
     precision: str,
     optimizer: str,
+    in_backward: bool = False,
     memory_model: str = "pytorch",
     real: bool = False,
 ) -> PlanRequest:
@@ -113,6 +117,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
             precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
             optimizer=optimizer,
             accumulate=1,
+            in_backward=in_backward,
             channels_last=False,
             device=CaptureDevice(real=real, compute_capability=capability, device_type=device.type if real else "cpu"),
         )

@@ -47,6 +47,8 @@ AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
 SHARE: Final = 0.8
 """Of the time limit, for the search, where the plans of other policies are replayed as well."""
+KEEPING: Final = 0.5
+"""Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
 ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
     *(SaveOnCpu, PyTorch, Checkpoint, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe),
     *(StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
@@ -66,7 +68,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             extents, else it is `whole`, which copies whole buffers.
         offload_optimizer: whether optimizer states may be on the host between iterations, and weight gradients between
             backward and update, in pinned memory; the best amount of both is chosen.
-        time_limit: of the search, in processor time, or in wall time as in `20 s wall`.
+        time_limit: of the search, in processor time, or in wall time as in `20 s wall`; with `offload_optimizer` of
+            each of two, the first of which keeps all on the GPU.
     """
 
     name: ClassVar[str] = "optimal"
@@ -101,13 +104,32 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 f"{self.label}: offload_optimizer: found a workload whose update keeps nothing between iterations, "
                 "expected an optimizer with states, as momentum or adam, or offload_optimizer: false"
             )
-        deadline = TimeLimit.parse(self.time_limit).begin().sooner(setting.deadline)
+        limit = TimeLimit.parse(self.time_limit)
+        if not self.offload_optimizer:
+            return self._planned(setting, frozenset(), limit.begin().sooner(setting.deadline))
+        # A plan that keeps all on the GPU is one of those that are asked for.
+        kept = None
+        with suppress(PlanError):  # of micro-batches, where no plan fits
+            kept = self._planned(setting, frozenset(), limit.begin().sooner(setting.deadline.part(KEEPING)))
+        moved = self._planned(setting, _movable(setting.workload), limit.begin().sooner(setting.deadline))
+        assert moved.certificate is not None, "it was searched for"
+        if kept is None:
+            return moved
+        assert kept.certificate is not None, "as it"
+        first, second = (setting.trials.run_trial(each) for each in (kept, moved))
+        if not first.fits or (second.fits and second.cost_s <= first.cost_s):
+            return moved
+        bound = moved.certificate.bound_s
+        certificate = replace(kept.certificate, bound_s=bound, holds_for=moved.certificate.holds_for)
+        return replace(kept, certificate=certificate)
+
+    def _planned(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
         counts_bytes = setting.limits.model is MemoryModel.IDEAL
-        plan = self._searched(setting, deadline if counts_bytes else deadline.part(SHARE))
+        plan = self._searched(setting, movable, deadline if counts_bytes else deadline.part(SHARE))
         is_enough = counts_bytes and isinstance(setting.place(plan), Placement)
         return plan if is_enough else self._or_faster(plan, setting, deadline)
 
-    def _searched(self, setting: Setting, deadline: Deadline) -> TrainingPlan:
+    def _searched(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
         sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
@@ -118,7 +140,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
-            movable=_movable(setting.workload) if self.offload_optimizer else frozenset(),
+            movable=movable,
             deadline=deadline,
             label=self.label,
             progress=setting.progress,

@@ -17,6 +17,7 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.buffer_uses import Residency
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.problem import problem_of
 from vdnnsim.planning.timetable import Movement
 from vdnnsim.planning.timetable_schedule import steps_of
@@ -26,7 +27,10 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
 from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.schedule import in_rounds, iteration
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.scenario.simulator import Simulator
 
 WORKLOAD: Final = replace(toy_workload(toy_chain(2)), optimizer=Optimizer.ADAM)
@@ -176,3 +180,19 @@ def test_states_of_a_captured_model_are_prefetched_after_the_last_micro_batch(mo
     """With addresses policies of built networks are no alternatives for it. What is only read is not offloaded."""
     assert copies_of(twice_with_a_state(Access.UPDATE), model) == [*[Compute] * 6, Prefetch, Compute, Offload]
     assert copies_of(twice_with_a_state(Access.READ), model) == [*[Compute] * 6, Prefetch, Compute]
+
+
+def test_a_search_that_moves_states_in_vain_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory for all a plan that offloads every map is slower than one that keeps them and the states."""
+    setting = toy_setting(WORKLOAD, COSTS)
+    search = Optimal._searched  # noqa: SLF001 - what may be unlucky
+
+    def unlucky(policy: Optimal, asked: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
+        found = search(policy, asked, movable, deadline)
+        return replace(VdnnAll().plan(asked), certificate=found.certificate) if movable else found
+
+    monkeypatch.setattr(Optimal, "_searched", unlucky)
+    kept, plan = (Optimal(offload_optimizer=each).plan(setting) for each in (False, True))
+    assert setting.trials.run_trial(plan).cost_s == setting.trials.run_trial(kept).cost_s
+    assert plan.certificate is not None
+    assert plan.certificate.holds_for.moves_states

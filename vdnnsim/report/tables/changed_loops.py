@@ -32,7 +32,9 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     if applies_too:
         lines.append("# or, with this loop and the model as it is:")
     if way.is_applied or applies_too:
-        lines += _applied(result, way)
+        policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
+        memory = _size(limit_bytes(result.server.gpu))
+        lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
     elif way.expandable:
         lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
     elif way.change is Change.BATCH:
@@ -40,19 +42,6 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     elif way.change is Change.CARD:
         lines.append(f"python train.py  # on a card as of vdnnsim list hardware: {way.hardware}")
     return "\n".join(lines or ["python train.py"])
-
-
-def _applied(result: ScenarioResult, way: Way) -> Iterator[str]:
-    """Yield what applies a policy to a script, or to a loop whose updates it would not find there."""
-    memory, policy = _size(limit_bytes(result.server.gpu)), "" if way.policy == SEARCH else way.policy
-    if not way.loop.in_backward:
-        option = f" --policy '{policy}'" if policy else ""
-        yield f"vdnnsim apply --memory {memory}{option} --hardware {way.hardware} -- python train.py"
-        return
-    optimizer = way.loop.optimizer or (result.captured.base.optimizer if result.captured else "")
-    words = f'policy="{policy or SEARCH}", optimizer="{optimizer}", in_backward=True'
-    yield f'plan = vdnnsim.plan(model, inputs, memory="{memory}", {words})'
-    yield "with plan.apply(model):  # around forward and backward"
 
 
 def _updates(result: ScenarioResult, loop: Loop) -> Iterator[str]:
