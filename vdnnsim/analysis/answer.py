@@ -20,6 +20,7 @@ class Change(Enum):
     POLICY = "policy"
     MICRO_BATCHES = "micro-batches"
     BATCH = "batch"
+    SEQUENCE = "sequence"
     CARD = "card"
 
 
@@ -31,6 +32,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         loop: what differs from the loop that was captured.
         batch_size: of a micro-batch.
         rounds: micro-batches of an iteration.
+        tokens: of a sequence, where that is shorter than was asked for; else 0.
         hardware: the profile of the card.
         memory_bytes: of that card.
         is_applied: whether `vdnnsim apply` runs it, in a pool of `limit_bytes`; else it is a plain loop.
@@ -47,6 +49,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     loop: Loop = Loop()
     batch_size: int
     rounds: int = 1
+    tokens: int = 0
     hardware: str
     memory_bytes: int
     is_applied: bool = False
@@ -97,13 +100,13 @@ class Answer(msgspec.Struct, frozen=True):
 def ranked(ways: Iterable[Way]) -> tuple[Way, ...]:
     """Return ways, best first: by whether they fit, by what they change, and by throughput.
 
-    First come those that compute the same, then those that compute in other numbers, then other batches and
-    cards.
+    First come those that compute the same, then those that compute in other numbers, then other batches,
+    sequences and cards.
     """
 
     def key(way: Way) -> tuple[int, int, float]:
         if way.fits or way.is_tight:
-            is_other = way.change in (Change.BATCH, Change.CARD)
+            is_other = way.change in (Change.BATCH, Change.SEQUENCE, Change.CARD)
             return int(way.is_tight), 2 if is_other else int(not way.loop.is_exact), -way.samples_per_s
         return (2, 0, way.held_bytes) if way.iteration_s else (3, 0, 0.0)
 

@@ -96,6 +96,7 @@ class _Asking:
             self.loops.append(other)
             yield from self._in_loop(other)
         yield from self._smaller_batch()
+        yield from self._shorter_sequence()
         if (server := trials.larger_card()) is not None:
             yield trials.tried(result.slowest[0].policy, trials.on(server), Change.CARD)
         yield from self._searched(asked)
@@ -123,6 +124,8 @@ class _Asking:
             if trials.room_bytes >= held - states:
                 without = format_bytes(held - states)
                 yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
+        if self.loops:
+            yield f"not tried: several GPUs, `vdnnsim parallel {step.model}`"
         known = {each.loop for each in self.loops}
         lacking = [each for each in self._lighter() if each not in known]
         if lacking:
@@ -217,6 +220,22 @@ class _Asking:
         found, _ = find_edge(need, next(likely, 1), whole - 1, trials.deadline)
         if tried:
             yield tried[found or min(tried)]
+
+    def _shorter_sequence(self) -> Iterator[Way]:
+        """Yield half of the tokens, or a quarter and so on, of one sequence for which nothing else was found."""
+        trials, model = self.trials, self.trials.scenario.captured
+        assert model is not None, "the scenario is of a captured model"
+        is_last = trials.workload.part_size == 1 and not any(way.fits and way.loop.is_exact for way in self.done)
+        if not is_last or not model.can_be_of_any_length or not self._can_fit(trials):
+            return
+        way = None
+        for halvings in range(1, _MOST_TRIALS + 1):
+            found = trials.of_tokens(PLAIN, max(1, model.tokens >> halvings))
+            way = found or way
+            if found is None or found.fits or found.untried:
+                break
+        if way is not None:
+            yield way
 
     def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
         """Yield a search in the loop whose plain step takes least, unless that fits."""

@@ -205,6 +205,16 @@ class Trials:
             return None
         return self.tried(name, replace(self.scenario, workload=workload), Change.BATCH)
 
+    def of_tokens(self, name: str, tokens: int) -> Way | None:
+        """Replay a policy on sequences of so many tokens in a plain loop; None where they cannot be captured."""
+        model = self.scenario.captured
+        assert model is not None, "the scenario is of a captured model"
+        try:
+            way = self.of(model.at_tokens(tokens), self.loop).plain(name)
+        except InputError:
+            return None
+        return msgspec.structs.replace(way, change=Change.SEQUENCE, tokens=tokens)
+
     def larger_card(self) -> Server | None:
         """Return the smallest shipped card on which the first policy fits."""
         if not self.result.slowest:

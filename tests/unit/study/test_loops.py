@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tests.trained_steps import MIB, linear
 from tests.unit.study.test_answer import answered, asked
 from vdnnsim.analysis.answer import Change
@@ -9,8 +11,10 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
 from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
+from vdnnsim.units import Precision
 
 NARROW = "adamw8bit"
+AUTOCAST = Precision.AMP_BFLOAT16
 
 
 def in_loops(loops: Sequence[Loop]) -> list[CapturedModel]:
@@ -22,7 +26,7 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
 
     No policy and no smaller batch is tried in the loop as it is.
     """
-    result, made = answered(asked(CapturedModel(linear(), capture_loops=in_loops), 40 * MIB))
+    result, made = answered(asked(CapturedModel(linear(), capture_loops=in_loops), 40 * MIB), seconds=2)
     assert [(way.policy, str(way.loop), way.fits) for way in made.ways if way.change is not Change.CARD] == [
         ("pytorch(p)", "", False),
         ("pytorch(p)", "adamw_fused", True),
@@ -43,7 +47,7 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
 
 
 def test_loops_that_cannot_be_captured_are_named() -> None:
-    _, made = answered(asked(CapturedModel(linear()), 40 * MIB))
+    _, made = answered(asked(CapturedModel(linear()), 40 * MIB), seconds=2)
     assert any("`--optimizer adamw_fused --in-backward`" in each for each in made.notes)
 
 
@@ -54,7 +58,23 @@ def test_a_loss_that_cannot_be_cut_leaves_the_other_loops() -> None:
         cut = next((at for at, each in enumerate(loops) if each.loss_chunks), len(loops))
         return in_loops(loops[:cut])
 
-    _, made = answered(asked(CapturedModel(linear(tokens=20), capture_loops=captured), 64 * MIB))
+    _, made = answered(asked(CapturedModel(linear(tokens=20), capture_loops=captured), 64 * MIB), seconds=2)
     tried = {str(way.loop) for way in made.ways}
     assert {"adamw_fused in backward", NARROW} <= tried
     assert not any(way.loop.loss_chunks for way in made.ways)
+
+
+def test_a_sequence_for_which_nothing_else_fits_is_cut() -> None:
+    """Of 400 tokens logits, logarithms and their gradients take 200 MiB, of 100 tokens 50, beside 32 MiB; 96 fit."""
+
+    def of(tokens: int) -> CapturedModel:
+        step = msgspec.structs.replace(
+            linear("adamw_fused", tokens=tokens), sample="sequence", sample_elements=tokens, precision=AUTOCAST
+        )
+        return CapturedModel(step, capture_lengths=lambda lengths: [of(each) for each in lengths])
+
+    result, made = answered(asked(of(400), 96 * MIB), seconds=2)
+    (way,) = (way for way in made.ways if way.change is Change.SEQUENCE)
+    assert (way.tokens, way.fits, way.policy) == (100, True, "pytorch(p)")
+    assert any("batch[:, :100]" in each.text for each in answer_blocks(result) if isinstance(each, Code))
+    assert any("sequences of 100 tokens" in each for each in sentences(result))

@@ -69,6 +69,8 @@ def _what(result: ScenarioResult, way: Way) -> str:
             return f"{way.rounds} micro-batches of {way.batch_size} {names} under {way.policy}"
         case Change.BATCH:
             return f"a batch of {way.batch_size} {names} under {way.policy}"
+        case Change.SEQUENCE:
+            return f"sequences of {way.tokens} tokens under {way.policy}"
         case Change.CARD:
             return f"{way.hardware} under {way.policy}"
         case Change.POLICY:
@@ -108,6 +110,8 @@ def _asking(untried: Sequence[Way]) -> str:
             options.append(f"{way.loop.options} --policy '{way.policy}'")
         elif way.change is Change.CARD:
             options.append(f"--hardware {way.hardware}")
+        elif way.change is Change.SEQUENCE:
+            options.append(f"--tokens {way.tokens}")
         elif way.change is not Change.POLICY:
             options.append(f"--batch {way.batch_size} --accumulate {way.rounds} --policy '{way.policy}'")
     return " or ".join(f"`{each}`" for each in options if each)

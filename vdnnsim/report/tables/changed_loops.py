@@ -39,6 +39,8 @@ def how_to(result: ScenarioResult, way: Way) -> str:
         lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
     elif way.change is Change.BATCH:
         lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
+    elif way.change is Change.SEQUENCE:
+        lines.append(f"batch = batch[:, :{way.tokens}]  # or shorter sequences from the data set")
     elif way.change is Change.CARD:
         lines.append(f"python train.py  # on a card as of vdnnsim list hardware: {way.hardware}")
     return "\n".join(lines or ["python train.py"])
