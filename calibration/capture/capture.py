@@ -104,7 +104,8 @@ def _captured(
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
-    with compiled, quiet, _as_rank(program), fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+    rank, recomputing = _as_rank(program), _recomputing(program)
+    with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())
@@ -125,6 +126,9 @@ def _captured(
             blame(warm_up)
             with warm_up.recording():
                 iteration.run(warm_up.enter)
+            if program.layout is not None and not program.layout.is_sharded:
+                # The second forward of DistributedDataParallel orders its buckets anew.
+                iteration.run(lambda _: None)
             yield _recorded(iteration, device, warm_up, blame, notes)
             for other in programs[1:]:
                 iteration = iteration.of(other)
@@ -144,7 +148,7 @@ def _recorded(
     notes: tuple[str, ...],
 ) -> tuple[CapturedStep, Tape]:
     """Record an iteration; lifetimes that the program alone decides are those of the warm-up."""
-    model = iteration.model
+    model = iteration.own_model
     modules, storages = ModuleTracker(model), StorageTable()
     host = add_given(iteration, modules, storages, is_cuda=device.is_cuda)
     blame(recorder := Recorder(modules, storages, host))
@@ -204,6 +208,17 @@ def _as_rank(program: Program) -> AbstractContextManager[None]:
     from calibration.capture.parallel.world import rank_of
 
     return rank_of(program.layout.ranks)
+
+
+@contextmanager
+def _recomputing(program: Program) -> Iterator[None]:
+    """Let a program run selective checkpoints within our hooks, of which a later PyTorch will ask which comes first."""
+    if not program.checkpointing:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A saved_tensors_hooks context")
+        yield
 
 
 def _as_asked(model: nn.Module, device: CaptureDevice) -> AbstractContextManager[tuple[str, ...]]:

@@ -45,6 +45,10 @@ def checkpoint_blocks(model: nn.Module, how: str) -> None:
             f"--checkpointing: {type(model).__name__} has no list of equal blocks, expected a ModuleList or Sequential "
             "of at least two modules of one class"
         )
+    for module in model.modules():
+        # A cache of keys and values would grow as blocks run again; transformers leaves it out as well.
+        if getattr(getattr(module, "config", None), "use_cache", False):
+            module.config.use_cache = False  # type: ignore[union-attr]  # just found
     every = int(how) if how.isdigit() else 1
     chosen = {id(each) for at, each in enumerate(blocks, start=1) if at % every == 0}
     for module in list(model.modules()):

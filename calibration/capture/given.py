@@ -34,7 +34,9 @@ def add_given(iteration: Iteration, modules: ModuleTracker, storages: StorageTab
 def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
     """Add optimizer states; return the identities of those in host memory: on CUDA step counts that no kernel reads."""
     host: set[int] = set()
-    for optimizer in iteration.optimizers:
+    for each in iteration.optimizers:
+        # ZeroRedundancyOptimizer has one of its own for the parameters of this rank.
+        optimizer = getattr(each, "optim", each)
         for group in optimizer.param_groups:
             counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
             for parameter in group["params"]:

@@ -136,6 +136,11 @@ class Iteration:
         self.model.zero_grad(set_to_none=True)
         return loss
 
+    @property
+    def own_model(self) -> nn.Module:
+        """The model without DistributedDataParallel around it."""
+        return self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
+
     def of(self, program: Program) -> "Iteration":
         """Return the iteration of a program with the same model, that differs in batches, loss or optimizer alone."""
         of_same = ("optimizer", "in_backward", "param_groups")
@@ -229,13 +234,18 @@ def _make_optimizers(program: Program, model: nn.Module, *, foreach: bool) -> tu
     parameters = [each for each in model.parameters() if each.requires_grad]
     if not parameters:
         raise CaptureError(f"{program.name}: no parameter requires a gradient, expected one; `--mode inference`?")
-    return make_optimizers(
+    optimizers = make_optimizers(
         program.optimizer,
         parameters,
         foreach=foreach,
         param_groups=program.param_groups,
         in_backward=program.in_backward,
     )
+    if program.layout is None or program.layout.data != "zero1":
+        return optimizers
+    from calibration.capture.parallel.shard import partitioned
+
+    return tuple(map(partitioned, optimizers))
 
 
 def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:

@@ -38,7 +38,10 @@ class OnlinePool(Protocol):
 
 @runtime_checkable
 class KeepingPool(OnlinePool, Protocol):
-    """A pool that caches freed memory."""
+    """A pool that caches freed memory, for each stream of its own."""
+
+    def take(self, nbytes: int, stream: int = 0) -> Block | None:
+        """Allocate at least nbytes for a stream; None without room."""
 
     def empty_cache(self) -> None:
         """Release free segments."""
@@ -50,6 +53,7 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
     offsets: list[int | None] = []
     deltas: list[int] = []
     in_use = most_searched = 0
+    keeping = pool if isinstance(pool, KeepingPool) else None
     for position, request in enumerate(requests):
         if request.searches:
             assert isinstance(pool, KeepingPool)
@@ -64,7 +68,8 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
         else:
             nbytes = round_up(request.nbytes, granule_bytes)
             before = held[request.key].nbytes if request.resizes else 0
-            taken = pool.take(max(0, nbytes - before))
+            wanted = max(0, nbytes - before)
+            taken = keeping.take(wanted, request.stream) if keeping is not None else pool.take(wanted)
             if taken is None:
                 return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes - before))
             if nbytes < before:

@@ -18,12 +18,14 @@ class Request(NamedTuple):
             models with extents can do so (`vdnnsim.memory.models.MODELS_WITH_EXTENTS`).
         searches: whether it is a search of cuDNN's: nbytes, or without room half as many and so on, are allocated and
             freed at once, and the cache is emptied. Only PyTorch's allocator can do so.
+        stream: for which it is allocated; PyTorch's allocator has pools for each.
     """
 
     key: int
     nbytes: int | None
     resizes: bool = False
     searches: bool = False
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,17 +55,25 @@ class IterationBuffers:
     def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
         """Return the buffers held throughout and their layers, with the statistics of training or without.
 
-        Not held are weight gradients that are dropped, which live from backward on, and what is on the host meanwhile.
+        Not held are weight gradients that are dropped, which live from backward on, unlike the buckets of a captured
+        rank, and what is on the host meanwhile.
         """
         others = self._made if with_statistics else self._made | self._brief
-        found = ((self.buffers[buffer], (buffer, owner)) for buffer, owner in self.resident)
-        return [each for buffer, each in found if buffer.kind not in others and each[0] not in self.on_host]
+        return [
+            (buffer, owner)
+            for buffer, owner in self.resident
+            if (self.buffers[buffer].kind not in others or self._is_bucket(buffer)) and buffer not in self.on_host
+        ]
+
+    def _is_bucket(self, buffer: int) -> bool:
+        storage = self._step.storages[buffer]
+        return storage.kind is BufferKind.WEIGHT_GRADIENT and storage.constant
 
     @property
     def results(self) -> frozenset[int]:
         """Return the buffers that live from backward to the end: weight gradients that are dropped after the update."""
         made = frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
-        return made - self.on_host
+        return frozenset(each for each in made - self.on_host if not self._is_bucket(each))
 
     def nbytes(self, buffer: int) -> int:
         """Return the size of a buffer."""

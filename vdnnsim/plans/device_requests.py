@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 from vdnnsim.cost.pytorch_workspace import searched_bytes
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
-from vdnnsim.dnn.step import Role
+from vdnnsim.dnn.step import BufferKind, Role
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.requests import Request, round_up
 from vdnnsim.plans import operations
 from vdnnsim.plans.descriptions import describe
-from vdnnsim.plans.operations import Operation
+from vdnnsim.plans.operations import Operation, Stream
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import ElementType
@@ -32,6 +32,10 @@ _OF_MEMORY: Final = frozenset(
 """Operations that change memory; testing the type first is faster than matching all operations."""
 
 
+_POOLS: Final = {(Stream.COMMUNICATION, BufferKind.WEIGHT_GRADIENT): 2}
+"""FSDP gathers weights on one stream and reduces gradients on another; PyTorch's allocator has pools for each."""
+
+
 def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int, pieces: Pieces) -> list[Asked]:
     """Return the memory requests of a plan."""
     asked: list[Asked] = []
@@ -42,8 +46,9 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
         if type(operation) not in _OF_MEMORY:
             continue
         match operation:
-            case operations.Allocate(buffer=buffer):
-                asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes)))
+            case operations.Allocate(buffer=buffer, stream=stream):
+                pool = _POOLS.get((stream, plan.buffers[buffer].kind), int(stream is Stream.COMMUNICATION))
+                asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes, stream=pool)))
             case operations.Alias(buffer=buffer):
                 aliases.add(buffer)
             case operations.Release(buffer=buffer) if buffer in aliases:

@@ -54,7 +54,7 @@ def exchange_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, An
         moved = 2 * sum(map(_nbytes, inputs))
         return Exchange(None, (*((each, Access.READ) for each in inputs), (buffer, Access.UPDATE)), moved)
     if library == "c10d":
-        return _of_library(name_of(func), args)
+        return _of_library(name_of(func), args, arguments_of(func, args, kwargs))
     if library == "_c10d_functional":
         return _functional(name_of(func), arguments_of(func, args, kwargs), result)
     return None
@@ -69,7 +69,7 @@ def runs_aside() -> bool:
     return bool(torch.cuda.current_stream().cuda_stream != torch.cuda.default_stream().cuda_stream)
 
 
-def _of_library(name: str, args: tuple[Any, ...]) -> Exchange | None:
+def _of_library(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> Exchange | None:
     if name in _WITHOUT_DATA:
         return None
     if name not in _BY_NAME:
@@ -80,7 +80,7 @@ def _of_library(name: str, args: tuple[Any, ...]) -> Exchange | None:
     whole = max((sum(map(_nbytes, tensors)) for tensors, _ in parts), default=0)
     first = next(each for tensors, _ in parts for each in tensors)
     flat = tuple((each, access) for tensors, access in parts for each in tensors)
-    asynchronous = next((each for each in reversed(args) if isinstance(each, bool)), False)
+    asynchronous = next((bool(value) for key, value in named.items() if key.startswith("async")), False)
     return Exchange(_collective(kind, whole, first, _ranks(group)), flat, asynchronous=asynchronous)
 
 

@@ -1,11 +1,14 @@
 """Models in a layout, as PyTorch's users put them there."""
 
+import inspect
+import warnings
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 from calibration.capture.blocks import blocks_of
 from calibration.capture.parallel.layout import Layout
@@ -16,19 +19,46 @@ from vdnnsim.units import Precision
 def spread(model: nn.Module, layout: Layout, precision: Precision, device_type: str) -> nn.Module:
     """Return a model in a layout, in a process that is one of its ranks.
 
+    DDP reduces gradients in its buckets of 25 MiB, a second copy of them, beside backward.
     FSDP shards the blocks of the model, each by itself, and then the rest. In mixed precision it gathers parameters in
     the narrow type and reduces gradients in float32 (`MixedPrecisionPolicy`), without autocast.
 
     Raises:
         CaptureError: the model has no place in the layout.
     """
-    if not layout.is_sharded or layout.tensor > 1:
-        raise CaptureError(
-            f"--parallel: {layout.text} cannot be captured yet, expected fsdp=N, zero2=N or hsdp=RxS; `gpus` and "
-            "`gradients: ddp` of a scenario replay DistributedDataParallel"
-        )
+    if layout.tensor > 1:
+        raise CaptureError(f"--parallel: {layout.text}: tensor parallelism cannot be captured yet, expected fsdp=N")
+    if not layout.is_sharded:
+        return _replicated(model)
     _shard(model, _mesh(layout, device_type), layout, precision)
     return model
+
+
+def partitioned(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return an optimizer that updates the parameters of this rank alone, and sends them to the others (ZeRO-1)."""
+    with warnings.catch_warnings():
+        # Optimizers beside it are compiled by torch.jit when they are imported.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    taken = inspect.signature(type(optimizer)).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in taken}
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    return ZeroRedundancyOptimizer(parameters, optimizer_class=type(optimizer), **options)
+
+
+def _replicated(model: nn.Module) -> DistributedDataParallel:
+    found = DistributedDataParallel(model, init_sync=False)
+    found.register_comm_hook(None, _reduce)
+    return found
+
+
+def _reduce(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Sum a bucket over all ranks, which PyTorch's own reduction does as well, but not in a fake process group."""
+    reduced = bucket.buffer()
+    distributed.all_reduce(reduced, async_op=True)
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(reduced)
+    return done
 
 
 def _mesh(layout: Layout, device_type: str) -> DeviceMesh:

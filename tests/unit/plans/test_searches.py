@@ -12,6 +12,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.memory.choices import memory_choice
+from vdnnsim.memory.requests import Request
 from vdnnsim.plans.device_requests import searches
 from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import asked_by_iteration
@@ -61,7 +62,7 @@ def test_each_convolution_is_searched_for_before_it_takes_its_workspace() -> Non
         "workspace of conv",
     ]
     assert [each.request for each in found] == [
-        (len(made.buffers) + number, SEARCHED, False, True) for number in range(3)
+        Request(len(made.buffers) + number, SEARCHED, searches=True) for number in range(3)
     ]
 
 

@@ -15,7 +15,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.memory.caching import pytorch_allocator
 from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Request, round_up
 from vdnnsim.memory.segments import SMALL_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Allocate, Compute
@@ -58,13 +58,15 @@ class _History:
         self._grows = settings.expandable_segments
         self._ranges: set[tuple[int, int]] = set()
         self._changes = 0
+        self._granule_bytes = limits.granule_bytes
         # Block, requested bytes and frames by buffer.
         self._held: dict[int, tuple[Block, int, list[_Entry]]] = {}
         self.events: list[_Entry] = []
         times = {change.operation: change.time_s for change in row.trace.memory}
         for iteration, asked in enumerate(asked_by_iteration(plan, limits)):
             begun_s = time_s = iteration * row.trace.iteration_s
-            for operation, (buffer, nbytes, _, searches) in asked:
+            for operation, request in asked:
+                buffer, nbytes, searches = request.key, request.nbytes, request.searches
                 # Requests of the first iteration alone have no times in the trace.
                 time_s = max(time_s, begun_s + times.get(operation, 0.0))
                 if nbytes is None:
@@ -72,7 +74,7 @@ class _History:
                     continue
                 frames = _frames(row.trace, operation, buffer)
                 wanted = nbytes
-                while wanted and not self._take(buffer, round_up(wanted, limits.granule_bytes), wanted, frames, time_s):
+                while wanted and not self._take(request, wanted, frames, time_s):
                     assert searches, "the replay had room"
                     wanted //= 2
                 if searches:
@@ -100,12 +102,12 @@ class _History:
             segments.append({**segment, "frames": [], "blocks": entries})
         return segments
 
-    def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> bool:
-        block = self._allocator.take(nbytes)
+    def _take(self, request: Request, asked: int, frames: list[_Entry], time_s: float) -> bool:
+        block = self._allocator.take(round_up(asked, self._granule_bytes), request.stream)
         self._note_ranges(frames, time_s)
         if block is None:
             return False
-        self._held[buffer] = block, asked, frames
+        self._held[request.key] = block, asked, frames
         self._note("alloc", block.start, asked, frames, time_s)
         return True
 
