@@ -11,11 +11,9 @@ from torch import Tensor, nn
 
 from calibration.apply.copy_stream import CpuCopyStream
 from tests.apply.models import MODELS, backward, loss, rows
-from tests.apply.training import alike, requested, without
+from tests.apply.training import alike, put_all_states_on_host, requested, without
 from vdnnsim.api.planning import Planned
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.planning import planner
-from vdnnsim.planning.optimizer_states import amounts
 
 POLICY = "optimal(recompute=false, offload_optimizer=true, time_limit=0.2 s)"
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -47,7 +45,7 @@ def tight(model: nn.Module) -> Planned:
 
 @pytest.fixture
 def all_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
+    put_all_states_on_host(monkeypatch)
 
 
 def pinned_of(made: Planned) -> int:

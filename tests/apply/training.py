@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +15,14 @@ from calibration.capture.program import Arguments
 from tests.apply.models import backward, loss
 from tests.capture_zoo.case import Case
 from vdnnsim.api.planning import Planned, PlanRequest, request_plan
+from vdnnsim.errors import PlanError
+from vdnnsim.planning import planner
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.optimizer_states import amounts
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import registry
+from vdnnsim.policies.interface import Setting
+from vdnnsim.policies.optimal import Optimal
 
 _STEPS: Final = 3
 
@@ -23,6 +31,19 @@ Applied = Callable[[nn.Module], AbstractContextManager[Any]]
 
 def without(_: nn.Module) -> AbstractContextManager[None]:
     return nullcontext()
+
+
+def put_all_states_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `optimal(offload_optimizer=true)` plan with all states on the host, also where it need not."""
+    planned = Optimal._planned  # noqa: SLF001 - a plan without them is one of two
+
+    def with_states(policy: Optimal, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
+        if not movable:
+            raise PlanError("not asked for")
+        return planned(policy, setting, movable, deadline)
+
+    monkeypatch.setattr(Optimal, "_planned", with_states)
+    monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
 
 
 def requested(model: nn.Module, inputs: object, policy: str, **options: Any) -> PlanRequest:  # noqa: ANN401

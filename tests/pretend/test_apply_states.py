@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.apply.training import put_all_states_on_host
 from vdnnsim.api.planning import plan
-from vdnnsim.planning import planner
-from vdnnsim.planning.optimizer_states import amounts
 
 pytestmark = pytest.mark.pretend
 
@@ -21,7 +20,7 @@ def test_states_are_on_the_gpu_for_their_update_alone(monkeypatch: pytest.Monkey
     Between steps the GPU holds weights alone; in an update, beside gradients, the states of two parameters at most and
     the copies that AdamW makes of a weight.
     """
-    monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
+    put_all_states_on_host(monkeypatch)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).cuda()
     batch = torch.zeros(64, WIDTH)
     made = plan(
