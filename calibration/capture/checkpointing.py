@@ -54,7 +54,7 @@ def checkpoint_blocks(model: nn.Module, how: str) -> None:
     for module in list(model.modules()):
         for name, child in module.named_children():
             if id(child) in chosen:
-                more = {"context_fn": _selective} if how == "selective" else {}
+                more: dict[str, Any] = {"context_fn": _selective} if how == "selective" else {}
                 setattr(module, name, checkpoint_wrapper(child, preserve_rng_state=False, **more))
 
 
@@ -68,4 +68,4 @@ def _selective() -> Any:  # noqa: ANN401 - two contexts of PyTorch's
         is_kept = name in _KEPT and not (name == _PRODUCT and counts[again] % 2 == 0)
         return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return create_selective_checkpoint_contexts(policy)
+    return create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]

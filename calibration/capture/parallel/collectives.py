@@ -12,7 +12,8 @@ from typing import Any, Final
 import torch
 from torch import distributed
 from torch._ops import OpOverload
-from torch.distributed.distributed_c10d import ProcessGroup, _resolve_process_group
+from torch.distributed import ProcessGroup
+from torch.distributed.distributed_c10d import _resolve_process_group  # type: ignore[attr-defined]  # no public one
 
 from calibration.capture.schemas import arguments_of, name_of, tensors_in
 from calibration.capture.storages import element_type_of
@@ -64,7 +65,7 @@ def runs_aside() -> bool:
     """Return whether the program runs operators on another stream than the default one of their device."""
     if torch.cpu.current_stream() is not _DEFAULT_STREAM:
         return True
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return bool(torch.cuda.current_stream().cuda_stream != torch.cuda.default_stream().cuda_stream)
 

@@ -140,13 +140,15 @@ def trace_bars(trace: IterationTrace, rows: Mapping[Stream | None, float]) -> li
 
 
 def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
-    """Return the bar of a span, with the name of its layer or buffer."""
+    """Return the bar of a span, with the name of its layer, buffer or collective."""
     plan = trace.plan
     operation = plan.operations[span.operation]
     if isinstance(operation, Offload | Prefetch):
         text = plan.buffers[operation.buffer].name
+    elif isinstance(operation, Communicate):
+        text = operation.collective.kind.value.replace("_", " ") if operation.collective else "copy"
     else:
-        assert isinstance(operation, Compute | AllReduce | Communicate), "only what takes time has a span"
+        assert isinstance(operation, Compute | AllReduce), "only what takes time has a span"
         text = plan.layers[operation.layer]
     kind = kind_of(operation)
     return Bar(row, span.start_s, span.end_s, Look(STREAM_COLORS[kind], kind), text)
