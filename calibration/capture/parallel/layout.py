@@ -1,4 +1,4 @@
-"""Layouts of a model over several GPUs: `ddp=8`, `fsdp=8`, `hsdp=2x4`, `fsdp=4,tp=2`."""
+"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`, `hsdp=2x4`, `fsdp=8,reshard=never`."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _DATA: Final[Mapping[str, str]] = MappingProxyType(
 """How the data is parallel, and what of PyTorch does it."""
 _TENSOR: Final = "tp"
 _RESHARD: Final = "reshard=never"
-_EXAMPLE: Final = "fsdp=8, hsdp=2x4, or fsdp=4,tp=2"
+_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8 or hsdp=2x4"
 _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 
@@ -74,11 +74,6 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
         layout = replace(layout, **_term(name, value, where))
     if not layout.reshards and not layout.is_sharded:
         raise CaptureError(f"{where}: found {_RESHARD} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
-    if layout.data in {"ddp", "zero1"} and layout.tensor > 1:
-        raise CaptureError(
-            f"{where}: found {quote(text)}: {_DATA[layout.data]} takes no parameters that tensor parallelism has "
-            f"split, expected fsdp={layout.copies},tp={layout.tensor}"
-        )
     return layout
 
 
