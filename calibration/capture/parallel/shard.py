@@ -52,7 +52,10 @@ def _replicated(model: nn.Module) -> DistributedDataParallel:
     return found
 
 
-def _reduce(_: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:  # noqa: ANN401 - untyped in PyTorch
+def _reduce(
+    _: object,
+    bucket: distributed.GradBucket,  # type: ignore[name-defined]  # PyTorch asks for this annotation
+) -> torch.futures.Future[torch.Tensor]:
     """Sum a bucket over all ranks, which PyTorch's own reduction does as well, but not in a fake process group."""
     reduced = bucket.buffer()
     distributed.all_reduce(reduced, async_op=True)
