@@ -90,8 +90,8 @@ class Running:
             label += REFUSED_TO_RECOMPUTE if "to recompute a part of forward" in str(error) else REFUSED
             for model in self._models:
                 model.zero_grad()
-            for each, former in zip(buffers, before, strict=True):
-                each.data.copy_(former)
+            for buffer, former in zip(buffers, before, strict=True):
+                buffer.data.copy_(former)
             self._inputs.clear()
             for each in act.names:
                 self._losses.pop(each, None)

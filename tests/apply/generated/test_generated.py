@@ -33,12 +33,11 @@ def test_loops_are_the_same_with_a_plan(model: int) -> None:
 
 def test_a_loop_that_pytorch_does_not_repeat_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `rrelu` under a checkpoint, which reads noise that it never wrote: here the first plain run is off by one."""
-    plain = judging._plain  # noqa: SLF001
-    runs = iter([lambda each: each + 1, lambda each: each])
+    plain, excess = judging._plain, iter((1, 0))  # noqa: SLF001
 
     def differently(drawn: Drawn) -> Found:
-        change = next(runs)
-        return [(label, [change(each) for each in tensors]) for label, tensors in plain(drawn)]
+        more = next(excess)
+        return [(label, [each + more for each in tensors]) for label, tensors in plain(drawn)]
 
     monkeypatch.setattr(judging, "_plain", differently)
     assert judge(Drawn.of(0)).counts["loops that PyTorch does not repeat"] == 1
