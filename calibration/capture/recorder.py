@@ -74,7 +74,9 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
     def recording(self) -> Iterator[None]:
         """Record what runs within."""
         with ExitStack() as stack:
-            stack.enter_context(self._modules.following())
+            if not self.is_compiled:
+                # Dynamo would trace its hooks.
+                stack.enter_context(self._modules.following())
             if self.opened:
                 # FSDP is seconds of imports.
                 from calibration.capture.parallel.world import following_resizes

@@ -19,9 +19,11 @@ from calibration.capture.program import prepare
 from calibration.capture.request import Request
 from calibration.capture.sources import program_of
 from tests.toy import ROOT
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import escape, page, table
@@ -71,16 +73,21 @@ class Row:
         return float(simulated / counted - 1)
 
 
+def simulated_peaks(step: CapturedStep, card: str) -> MemoryCount:
+    """Return the peaks of some iterations as PyTorch runs them."""
+    server = load_profile(find_profile(card, ROOT)).server
+    simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.PYTORCH, PinnedMemory.ARENA)
+    (plan,) = simulator.completed((PyTorch().plan(simulator.setting()),))
+    return predicted_peaks(plan, simulator.limits, caching_allocator=True, times=ITERATIONS)
+
+
 def row_of(model: str, batch_size: int, precision: str) -> Row:
     tokens = _TOKENS if model.startswith("transformers") else None
     asked = Request(
         model=model, batch_size=batch_size, tokens=tokens, precision=Precision(precision), optimizer=OPTIMIZER
     )
     step = capture(program_of(asked)[0], CaptureDevice())
-    server = load_profile(find_profile(CARD, ROOT)).server
-    simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.PYTORCH, PinnedMemory.ARENA)
-    (plan,) = simulator.completed((PyTorch().plan(simulator.setting()),))
-    simulated = predicted_peaks(plan, simulator.limits, caching_allocator=True, times=ITERATIONS)
+    simulated = simulated_peaks(step, CARD)
 
     program, _ = program_of(msgspec.structs.replace(asked, pretended=CARD))
     iteration = prepare(program, program.make_model(), "cuda", foreach=True)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 import vdnnsim
 from calibration.capture.request import Request
@@ -83,6 +84,40 @@ def test_a_kernel_that_writes_what_it_reads_updates_it(step: Captured) -> None:
     }
     assert accesses["norm.running_mean"].reads
     assert accesses["norm.running_mean"].writes
+
+
+def test_a_model_is_compiled_once() -> None:
+    """Two graphs, one on each side of the break, though an iteration warms up before one is recorded."""
+    counters.clear()
+    vdnnsim.capture(TwoPieces(), torch.ones(4, 8), loss=lambda y: y, optimizer="sgd", compile=True)
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_operators_are_rewritten_as_on_cuda() -> None:
+    """On CUDA Inductor sums the gradient of a bias itself, in two kernels here; the CPU's convolution returns it."""
+    step = vdnnsim.capture(nn.Conv2d(3, 8, 3), torch.ones(4, 3, 64, 64), optimizer="sgd", compile=True)
+    backward = [each.name for each in step.operations if each.phase is Phase.BACKWARD]
+    assert sum("convolution_backward" in name and name.startswith("triton::triton_red") for name in backward) == 1
+
+
+def test_recurrent_layers_are_those_of_cudnn() -> None:
+    """Its reserve for backward is among what is saved."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.head = nn.GRU(8, 16, 2), nn.Linear(16, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.head(self.layers(x)[0])
+            return y
+
+    step = vdnnsim.capture(Recurrent(), torch.ones(5, 4, 8), optimizer="sgd", compile=True)
+    names = [each.name for each in step.operations]
+    assert names.count("aten._cudnn_rnn.default") == names.count("aten._cudnn_rnn_backward.default") == 1
+    # Six values a unit and step in each of two layers, the state between them, and a header.
+    saved = {step.storages[each].nbytes for operation in step.operations for each in operation.saves}
+    assert (2 * 6 + 1) * 5 * 4 * 16 * 4 + 256 in saved
 
 
 def test_it_is_replayed_compiled_alone(step: Captured) -> None:

@@ -1,0 +1,130 @@
+"""A card for Inductor that is not there: its figures, and graphs of fake tensors that it takes for CUDA's.
+
+Fake tensors of CUDA abort the process where there is none, so they are the CPU's while anything runs on them.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest import mock
+
+import torch
+from torch._dynamo import device_interface
+from torch._inductor import compile_fx as inductor
+from torch._inductor.runtime.hints import DeviceProperties
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_map
+
+from calibration.capture.as_cuda import multiprocessors_of
+
+CUDA: Final = torch.device("cuda:0")
+_CPU: Final = torch.device("cpu")
+_DECOMPOSING: Final = frozenset(
+    {"torch._inductor.decomposition", "torch._decomp.decompositions", "torch._refs", "torch._refs.nn.functional"}
+)
+"""Modules that rewrite operators by the device of their tensors."""
+_PROPAGATE: Final = inductor.fake_tensor_prop
+_DEVICE_OF: Final = FakeTensor.device.fget
+
+
+@contextmanager
+def card(compute_capability: tuple[int, int]) -> Iterator[None]:
+    """Let Inductor find a card and Triton."""
+    count, threads = multiprocessors_of(compute_capability)
+    major, minor = compute_capability
+    properties = SimpleNamespace(
+        name="",
+        major=major,
+        minor=minor,
+        multi_processor_count=count,
+        max_threads_per_multi_processor=threads,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65536,
+        warp_size=32,
+        total_memory=0,
+        shared_memory_per_block_optin=0,
+        gcnArchName="",
+    )
+
+    def answer(value: object) -> Any:  # noqa: ANN401 - a static method
+        return staticmethod(lambda *_, **__: value)
+
+    class Worker(device_interface.CudaInterface.Worker):
+        current_device = answer(0)
+        get_device_properties = answer(properties)
+
+    answers = {
+        "is_available": True,
+        "current_device": 0,
+        "device_count": 1,
+        "get_device_properties": properties,
+        "get_compute_capability": 10 * major + minor,
+        "is_bf16_supported": major >= 8,
+        "is_triton_capable": True,
+        "raise_if_triton_unavailable": None,
+    }
+    interface = type(
+        "Interface",
+        (device_interface.CudaInterface,),
+        {name: answer(each) for name, each in answers.items()} | {"Worker": Worker},
+    )
+    DeviceProperties.create.cache_clear()
+    with (
+        mock.patch.dict(device_interface.device_interfaces, {"cuda": interface}),
+        mock.patch("torch.cuda.current_device", return_value=0),
+        mock.patch("torch.cuda.get_device_properties", return_value=properties),
+        mock.patch("torch.cuda.get_device_capability", return_value=compute_capability),
+        mock.patch("torch._inductor.scheduler.has_triton", return_value=True),
+    ):
+        yield
+    DeviceProperties.create.cache_clear()
+
+
+def move(graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device) -> None:
+    """Move a graph of fake tensors, and its inputs, to a device."""
+
+    def move(value: object) -> None:
+        if isinstance(value, FakeTensor):
+            value.fake_device = device
+
+    def moved(value: Any) -> Any:  # noqa: ANN401 - an argument of a node
+        return device if isinstance(value, torch.device) else value
+
+    tree_map(move, list(inputs))
+    for node in graph.graph.nodes:
+        tree_map(move, node.meta.get("val"))
+        if node.op == "call_function":
+            node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
+
+
+def propagate(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:  # noqa: ANN401 - Inductor's
+    """Find the shapes of a graph on the CPU: some operators of Python ask CUDA for its device."""
+    move(graph, inputs, _CPU)
+    mode = _PROPAGATE(graph, inputs, **options)
+    move(graph, inputs, CUDA)
+    return mode
+
+
+class _LooksLikeCuda(str):
+    """The CPU, wherever PyTorch takes a device, that says it were CUDA."""
+
+    __slots__ = ()
+    type = "cuda"
+    index = 0
+
+
+def _device_of(tensor: FakeTensor) -> Any:  # noqa: ANN401 - as PyTorch has it, or what stands in
+    device = _DEVICE_OF(tensor)
+    decomposes = sys._getframe(1).f_globals.get("__name__") in _DECOMPOSING  # noqa: SLF001
+    # Within a kernel of shapes it is meta.
+    return _LooksLikeCuda("cpu") if decomposes and device == _CPU else device
+
+
+@contextmanager
+def decomposing_for_cuda() -> Iterator[None]:
+    """Let PyTorch rewrite operators on fake tensors of the CPU as it does on those of CUDA."""
+    with mock.patch.object(FakeTensor, "device", property(_device_of)):
+        yield
