@@ -48,6 +48,8 @@ class Program:
         batch_size: samples of a micro-batch.
         sample: `image` or `sequence`.
         sample_elements: tokens of a sequence; 1 for an image.
+        holds_output: whether the script keeps what forward returned until the next forward returns, as `outputs =
+            model(...)` in a loop does.
         versions: of libraries, `torch 2.13.0, timm 1.0.1`.
         notes: assumptions, in sentences.
         layout: over several GPUs; None for one.
@@ -71,6 +73,7 @@ class Program:
     channels_last: bool = False
     sample: str = "image"
     sample_elements: int = 1
+    holds_output: bool = False
     versions: str = ""
     notes: tuple[str, ...] = ()
     layout: Layout | None = None
@@ -90,6 +93,7 @@ class Iteration:
         optimizers: none, one, or in backward one for each parameter.
         foreach: whether they work on lists of tensors by default.
         place: puts a tensor on the device, in its element type and memory format.
+        held: the output that the script holds.
     """
 
     program: Program
@@ -100,6 +104,7 @@ class Iteration:
     device_type: str
     foreach: bool
     place: Callable[[torch.Tensor], torch.Tensor]
+    held: Any = None
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
         """Run the iteration; `enter` is called with each phase at its begin.
@@ -160,7 +165,9 @@ class Iteration:
 
     def _loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         with self._autocast(), loss_in_chunks(self.model, self.program.loss_chunks):
-            return self._checked(self.program.loss(self.model(*args, **kwargs)))
+            output = self.model(*args, **kwargs)
+            self.held = output if self.program.holds_output else None
+            return self._checked(self.program.loss(output))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         narrow = self.program.autocast

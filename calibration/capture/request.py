@@ -41,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         param_groups: groups of parameters that the optimizer updates one after the other.
         loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
+        holds_output: whether the script keeps what forward returned until the next forward returns.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
         pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
         compiled: whether torch.compile compiles the model.
@@ -63,6 +64,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     param_groups: int = 1
     loss_chunks: int = 1
     channels_last: bool = False
+    holds_output: bool = False
     real: bool = False
     pretended: str = ""
     compiled: bool = False

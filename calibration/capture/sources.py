@@ -131,6 +131,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         channels_last=request.channels_last,
         layout=request.layout,
         checkpointing=request.checkpointing,
+        holds_output=request.holds_output,
         sample=given.sample,
         sample_elements=given.tokens if given.sample == "sequence" else 1,
         versions=", ".join(versions),

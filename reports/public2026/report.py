@@ -1,7 +1,7 @@
 """The report on published measurements: errors by source and card, pictures, every row.
 
-Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batches.csv, peak_memory.csv, pictures,
-run.json. Equal input gives equal bytes.
+Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batches.csv, peak_memory.csv, estimators.csv,
+pictures, run.json. Equal input gives equal bytes.
 """
 
 from collections import Counter, defaultdict
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from reports.page import page, report_files
-from reports.public2026.pictures import draw_pictures, faketensor_errors
+from reports.public2026.pictures import draw_pictures, estimators
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
+from vdnnsim.claims.public2026.measurements import ESTIMATED, MEMORY, ONE_PEAK_IN, ONE_TIME_IN, SERIES
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of
 from vdnnsim.report.picture import Picture
 from vdnnsim.report.result_table import attributes_csv
@@ -36,8 +36,15 @@ _BATCHES: Final = {
 _MEMORY: Final = {
     **(_NETWORK | _BATCH | {"measured_bytes": "row.measured", "simulated_bytes": "simulated"}),
     "error_ratio": "error_ratio",
-    "faketensor_bytes": "row.faketensor_bytes",
-    **({"faketensor_error_ratio": "row.faketensor_error"} | _STANDING),
+    "faketensor_bytes": "row.estimates.faketensor",
+    **_STANDING,
+}
+_ESTIMATORS: Final = {
+    **(_NETWORK | {"optimizer": "row.setup.optimizer"} | _BATCH | {"measured_bytes": "row.measured"}),
+    "simulated_bytes": "simulated",
+    "error_ratio": "error_ratio",
+    **{f"{each}_bytes": f"row.estimates.{each}" for each in ("xmem", "dnnmem", "schedtune")},
+    **_STANDING,
 }
 """Columns of the tables, and what of a row they show."""
 
@@ -56,7 +63,8 @@ def paper_report(
         "step_times.csv": attributes_csv(_TIMES, board.step_times),
         "operator_times.csv": attributes_csv(_OPERATORS, board.operator_times),
         "largest_batches.csv": attributes_csv(_BATCHES, board.largest_batches),
-        "peak_memory.csv": attributes_csv(_MEMORY, board.peaks),
+        "peak_memory.csv": attributes_csv(_MEMORY, [each for each in board.peaks if each.row.series == MEMORY]),
+        "estimators.csv": attributes_csv(_ESTIMATORS, [each for each in board.peaks if each.row.series in ESTIMATED]),
     }
     files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
     return files | {"README.md": _readme(rows, board, pictures)}
@@ -88,7 +96,10 @@ def _readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Pict
         times=times,
         errors_of=errors_of,
         batches=batches,
-        memory={"vdnnsim": errors_of(board.peaks), "FakeTensor, as published": faketensor_errors(board.peaks)},
+        memory={
+            "peak_memory.png": estimators(each for each in board.peaks if each.row.series == MEMORY),
+            "estimators.png": estimators(each for each in board.peaks if each.row.series in ESTIMATED),
+        },
         series=SERIES.values(),
         left_out=left_out,
     )

@@ -67,6 +67,8 @@ def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
         precision=setup.precision,
         optimizer=setup.optimizer if setup.mode is Mode.TRAINING else "none",
         channels_last=setup.channels_last,
+        tokens=setup.tokens,
+        holds_output=setup.holds_output,
     )
     (step,) = captured_with_notice((request,))
     return step

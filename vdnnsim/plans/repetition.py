@@ -25,6 +25,9 @@ from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 _OUTLIVES_AN_ITERATION = frozenset(
     {BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT, BufferKind.WORKSPACE}
 )
+STATES_AHEAD: Final = ("adagrad",)
+"""Optimizers that make their states when they are made."""
+_OF_PROGRAM: Final = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WORKSPACE)
 _NAMES: Final = {False: "workspace of cuBLAS for forward", True: "workspace of cuBLAS for backward"}
 """By whether they belong to the thread of backward."""
 
@@ -65,8 +68,9 @@ def repeated(
     """Return the requests of several iterations in a row in an empty pool; resident buffers are freed at the end.
 
     A captured step begins with weights alone: the first update allocates optimizer states, and the first products the
-    workspaces of cuBLAS. `searched` are additional requests of the first iteration, each before that of the operation
-    at its position.
+    workspaces of cuBLAS. What its program still holds at the end, as the loss in `loss = ...`, it lets go of when the
+    next forward has returned. `searched` are additional requests of the first iteration, each before that of the
+    operation at its position.
     """
     residents = resident_buffers(plan)
     made = _made(plan) if isinstance(plan.workload, CapturedWorkload) else {}
@@ -76,7 +80,43 @@ def repeated(
     first = sorted([*taken, *((each.operation, each) for each in (*searched, *again))], key=itemgetter(0))
     iterations = [[each for _, each in first], *([again] * (times - 1))]
     iterations[-1] = iterations[-1] + [each for each in kept if each.request.nbytes is None]
-    return iterations
+    return _held_into_the_next(plan, iterations)
+
+
+def _held_into_the_next(plan: TrainingPlan, iterations: list[list[Asked]]) -> list[list[Asked]]:
+    """Return iterations that free what the program holds at their end after the forward of the next."""
+    workload = plan.workload
+    if not (isinstance(workload, CapturedWorkload) and workload.is_training):
+        return iterations
+    storages = enumerate(workload.step.storages)
+    held = {at for at, each in storages if not each.given and each.freed_after is None and each.kind in _OF_PROGRAM}
+    work = ((at, each) for at, each in enumerate(plan.operations) if isinstance(each, Allocate | Compute))
+    returned = next((at for at, each in work if each.phase.is_backward), 0)
+    found, before, end = list[list[Asked]](), list[Request](), end_of_work(plan)
+    for number, asked in enumerate(iterations):
+        is_last, own, later = number == len(iterations) - 1, list[Asked](), list[Request]()
+        for operation, request in asked:
+            if request.key not in held or request.searches or is_last:
+                own.append(Asked(operation, request))
+            elif request.nbytes is None and operation >= end:
+                later.append(request._replace(key=request.key + (number + 1) * _keys(plan)))
+            else:
+                own.append(Asked(operation, request._replace(key=request.key + (number + 1) * _keys(plan))))
+        place = next((at for at, each in enumerate(own) if each.operation >= returned), len(own))
+        own[place:place] = [Asked(returned, each) for each in before]
+        found.append(own)
+        before = later
+    return found
+
+
+def _keys(plan: TrainingPlan) -> int:
+    """Return a number above all keys of one iteration: of buffers, and of two searches at most before an operation."""
+    return len(plan.buffers) + 2 * len(plan.operations)
+
+
+def buffer_of(plan: TrainingPlan, key: int) -> int:
+    """Return the buffer of a key of `repeated`; what is held into the next iteration has another key in each."""
+    return key % _keys(plan)
 
 
 def preallocated(
@@ -122,12 +162,20 @@ def reserved_bytes(requests: Iterable[Request], granule_bytes: int, settings: Al
 
 
 def _made(plan: TrainingPlan) -> dict[int, int]:
-    """Return the operation before which the first iteration allocates states and workspaces."""
-    buffers, made = plan.buffers, dict[int, int]()
+    """Return the operation before which the first iteration allocates states and workspaces.
+
+    `torch.optim` makes the states of all parameters when an update begins, parameter by parameter; Adagrad does with
+    the optimizer, and bitsandbytes before the update of each parameter.
+    """
+    buffers, made, workload = plan.buffers, dict[int, int](), plan.workload
+    assert isinstance(workload, CapturedWorkload)
+    optimizer = workload.captured.optimizer
     for position, each in enumerate(plan.operations):
-        if isinstance(each, Compute):
+        if isinstance(each, Compute) and optimizer not in STATES_AHEAD:
             states = (one for one in each.reads if buffers[one].kind is BufferKind.OPTIMIZER_STATE)
             made |= {one: position for one in states if one not in made}
+    if made and not optimizer.endswith("8bit"):
+        made = dict.fromkeys(made, min(made.values()))
     return made | first_products(plan)
 
 

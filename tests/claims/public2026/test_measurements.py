@@ -15,6 +15,7 @@ from vdnnsim.claims.public2026.measurements import (
     ONE_TIME_IN,
     SERIES,
     AnyRow,
+    Estimates,
     OperatorTime,
     PeakMemory,
     StepTime,
@@ -129,7 +130,7 @@ def test_peaks_that_a_context_was_fitted_to(
 ) -> None:
     """Those of networks with even numbers, at two batches."""
     assert (number_of(network) % 2 == 0) is (network == EVEN)
-    assert fitted(PeakMemory(replace(BUILT, network=network), batch_size, 1.0, 1.0, hardware=CARD)) is expected
+    assert fitted(PeakMemory(replace(BUILT, network=network), batch_size, 1.0, Estimates(), hardware=CARD)) is expected
 
 
 def test_without_tables_nothing_was_fitted(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from vdnnsim.claims.public2026.measurements import (
     MEMORY_HARDWARE,
     SERIES,
     AnyRow,
+    Estimates,
     OperatorTime,
     PeakMemory,
     Setup,
@@ -41,7 +42,7 @@ def time_row(setup: Setup, batch_size: int, seconds: float, series: str = "torch
 
 
 def peak_row(setup: Setup, batch_size: int, nbytes: float) -> PeakMemory:
-    return PeakMemory(setup, batch_size, nbytes, nbytes / 2, hardware=CARD)
+    return PeakMemory(setup, batch_size, nbytes, Estimates(faketensor=nbytes / 2), hardware=CARD)
 
 
 def board_of(
@@ -122,7 +123,7 @@ def test_a_peak_is_that_of_a_script_that_searches_where_it_does(monkeypatch: pyt
     """
     step = with_convolutions(work(batch_size=640), work(*BOTH, batch_size=640))
     machines = {MEMORY_HARDWARE: read_profile(find_profile(MEMORY_HARDWARE, ROOT))}
-    row = PeakMemory(FOREIGN, 640, 1.0, 1.0)
+    row = PeakMemory(FOREIGN, 640, 1.0, Estimates(faketensor=1.0))
 
     def simulated() -> int:
         return PublicRuns(machines, lambda *_: step, asked_batches([row])).peak_bytes(row)
@@ -227,6 +228,7 @@ def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
 
     assert set(files) == {
         *("README.md", "claims.csv", "step_times.csv", "operator_times.csv", "largest_batches.csv", "peak_memory.csv"),
+        "estimators.csv",
         *("step_times.png", "operators.png", "peak_memory.png", "run.json"),
     }
     assert files["step_times.csv"].count(b"\n") == 4

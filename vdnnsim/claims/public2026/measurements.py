@@ -7,15 +7,16 @@ was chosen by its result.
     step_times.csv      time of an iteration; under `timm-train-*` its batch is also the largest that fitted
     operator_times.csv  time of all operators of a kind in an iteration, forward or backward
     peak_memory.csv     peak of the process memory, and FakeTensor's estimate
+    estimators.csv      peak of the memory of a GPU, and what xMem, DNNMem and SchedTune said of it
 """
 
 import csv
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from itertools import chain
-from typing import Final
+from typing import Final, Literal
 
 from vdnnsim.claims.claim import read_data
 from vdnnsim.dnn.layers import LayerKind
@@ -46,6 +47,10 @@ class Series:
             batch to the GPU, as bytes first, the one before waits and the one before that is still referenced
             (timm/data/loader.py, PrefetchLoader): 2.25.
         cudnn_benchmark: whether cuDNN's search is replayed, for captured networks; that of PyTorch 1.12 differs.
+        holds_output: whether the script keeps what the model returned until the next forward returns.
+        counts_from: what of the memory in use was subtracted: nothing, CUDA's `context`, or all that the script had on
+            the GPU before its first `batches`.
+        library: begin of the library's name and version whose network it is, if another's takes other memory.
     """
 
     title: str
@@ -60,10 +65,16 @@ class Series:
     loads_all_kernels: bool = False
     batches_ahead: float = 0.0
     cudnn_benchmark: bool = False
+    holds_output: bool = False
+    counts_from: Literal["", "context", "batches"] = ""
+    library: str = ""
 
 
 MEMORY: Final = "gpumemnet"
 """The series of `peak_memory.csv`."""
+ESTIMATED: Final = ("xmem-convolutional", "xmem-transformer")
+"""The series of `estimators.csv`."""
+ESTIMATED_HARDWARE: Final = "rtx_3060"
 MEMORY_HARDWARE: Final = "a100_40gb"
 """The source names no card; its largest peaks are below 40 GB."""
 SERIES: Final = read_data("public2026", "series.yaml", dict[str, Series])
@@ -76,6 +87,8 @@ class Setup:
     Attributes:
         network: as of `vdnnsim capture`, `timm:resnet50`.
         image: side of an image in pixels; None for the network's own.
+        tokens: of a sequence; None for images.
+        holds_output: as of `Series`.
     """
 
     network: str
@@ -84,6 +97,8 @@ class Setup:
     precision: Precision
     optimizer: str
     channels_last: bool
+    tokens: int | None = None
+    holds_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +149,29 @@ class OperatorTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimates:
+    """What other estimators said of a peak, in bytes, as published; None where they were not asked."""
+
+    faketensor: float | None = None
+    xmem: float | None = None
+    dnnmem: float | None = None
+    schedtune: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PeakMemory:
-    """Peak of the process memory and FakeTensor's estimate, in bytes."""
+    """Peak of the memory of a GPU, in bytes, and what other estimators said of it."""
 
     setup: Setup
     batch_size: int
     measured: float
-    faketensor_bytes: float
+    estimates: Estimates
     series: str = MEMORY
     hardware: str = MEMORY_HARDWARE
 
-    @property
-    def faketensor_error(self) -> float:
-        """Relative error of FakeTensor's estimate."""
-        return self.faketensor_bytes / self.measured - 1
+    def error_of(self, estimator: str) -> float:
+        """Return the relative error of an estimator, a field of `Estimates`."""
+        return float(getattr(self.estimates, estimator)) / self.measured - 1
 
 
 AnyRow = StepTime | OperatorTime | PeakMemory
@@ -187,22 +211,47 @@ def operator_times() -> tuple[OperatorTime, ...]:
 def peak_memory() -> tuple[PeakMemory, ...]:
     """Return the measured peaks of memory.
 
-    As in the script, images have the network's own size, and TF32 is allowed.
+    As in GPUMemNet's script, images have the network's own size, and TF32 is allowed.
     """
-    return tuple(
+    asked = tuple(
         PeakMemory(
             setup=_setup(MEMORY, row["network"], None, Mode.TRAINING, Precision.TF32.value),
             batch_size=int(row["batch_size"]),
             measured=float(row["mebibytes"]) * MIB,
-            faketensor_bytes=float(row["faketensor_mebibytes"]) * MIB,
+            estimates=Estimates(faketensor=float(row["faketensor_mebibytes"]) * MIB),
         )
         for row in _rows("peak_memory.csv")
     )
+    estimated = tuple(
+        PeakMemory(
+            setup=replace(
+                _setup(row["series"], row["network"], _number(row["image"]), Mode.TRAINING, Precision.FLOAT32.value),
+                optimizer=row["optimizer"],
+                tokens=_number(row["tokens"]),
+            ),
+            batch_size=int(row["batch_size"]),
+            measured=float(row["bytes"]),
+            estimates=Estimates(
+                xmem=float(row["xmem_bytes"]),
+                dnnmem=float(row["dnnmem_bytes"]),
+                schedtune=float(row["schedtune_bytes"]),
+            ),
+            series=row["series"],
+            hardware=ESTIMATED_HARDWARE,
+        )
+        for row in _rows("estimators.csv")
+    )
+    return asked + estimated
 
 
 def _setup(series: str, network: str, image: int | None, mode: Mode, precision: str) -> Setup:
     script = SERIES[series]
-    return Setup(network, image, mode, Precision(precision), script.optimizer, script.channels_last)
+    optimizer, holds = script.optimizer, script.holds_output
+    return Setup(network, image, mode, Precision(precision), optimizer, script.channels_last, holds_output=holds)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

@@ -17,6 +17,7 @@ from vdnnsim.claims.public2026.measurements import (
     AnyRow,
     OperatorTime,
     PeakMemory,
+    Series,
     Setup,
     StepTime,
 )
@@ -33,9 +34,12 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.models import place
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
+from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.repetition import STATES_AHEAD
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.simulator import Simulator
@@ -128,10 +132,23 @@ class PublicRuns:
         )
 
     def peak_bytes(self, row: PeakMemory) -> int:
-        """Peak of the process memory."""
-        workload = _on_card(self._workload(row.setup, row.batch_size), row.hardware)
-        ahead = SERIES[row.series].batches_ahead * _images_bytes(workload)
-        return runtime_bytes(self._trace(workload, row), self._server(row).gpu) + round(ahead)
+        """Peak of the process memory, or what of it a script counted."""
+        script, workload = SERIES[row.series], _on_card(self._workload(row.setup, row.batch_size), row.hardware)
+        ahead = round(script.batches_ahead * _images_bytes(workload))
+        self._check_library(script, workload)
+        trace = self._trace(workload, row)
+        if not script.counts_from:
+            return runtime_bytes(trace, self._server(row).gpu) + ahead
+        return trace.pool_bytes + ahead - (_bytes_before(trace, row) if script.counts_from == "batches" else 0)
+
+    def _check_library(self, script: Series, workload: Workload) -> None:
+        """Refuse the network of another version of a library than the measured one."""
+        if (
+            script.library
+            and isinstance(workload, CapturedWorkload)
+            and script.library not in workload.captured.framework
+        ):
+            raise LeftOutError(f"is of {script.library}, and captured with {workload.captured.framework}")
 
     def _server(self, row: AnyRow) -> Server:
         """Return the machine of a row, with the context of its version of CUDA."""
@@ -210,6 +227,16 @@ class PublicRuns:
             "scaled_dot_product" in each.name for each in step.operations
         ):
             raise LeftOutError("has fused attention today, which the PyTorch that was measured had not")
+
+
+def _bytes_before(trace: IterationTrace, row: PeakMemory) -> int:
+    """Return what PyTorch reserves for weights, and for states that are made with the optimizer, one by one."""
+    kinds = {BufferKind.WEIGHTS} | ({BufferKind.OPTIMIZER_STATE} if row.setup.optimizer in STATES_AHEAD else set())
+    buffers = enumerate(trace.plan.buffers)
+    requests = [Request(at, each.nbytes) for at, each in buffers if each.given and each.kind in kinds]
+    placed = place(requests, MemoryModel.PYTORCH, UNLIMITED_BYTES, GRANULE_BYTES)
+    assert isinstance(placed, Placed)
+    return placed.pool_bytes
 
 
 def _on_card(workload: Workload, hardware: str) -> Workload:

@@ -201,7 +201,12 @@ def check_claim(claim: Claim, board: Scoreboard, hardware: str) -> ClaimRow:
 def _is_of(held: AnyHeld, claim: Claim, card: str) -> bool:
     setup: Setup = held.row.setup
     said = {setup.mode.value, setup.precision.value}
-    return held.row.series == claim.networks and held.row.hardware == card and set(claim.reading.split()) <= said
+    series = held.row.series
+    return (
+        claim.networks in (series, series.partition("-")[0])
+        and held.row.hardware == card
+        and set(claim.reading.split()) <= said
+    )
 
 
 def _most_frequent(reasons: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from vdnnsim.memory.segments import SMALL_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
+from vdnnsim.plans.repetition import buffer_of
 from vdnnsim.plans.trace import IterationTrace
 
 _PROTOCOL: Final = 4
@@ -72,7 +73,7 @@ class _History:
                 if nbytes is None:
                     self._free(buffer, time_s)
                     continue
-                frames = _frames(row.trace, operation, buffer)
+                frames = _frames(row.trace, operation, buffer_of(plan, buffer))
                 wanted = nbytes
                 while wanted and not self._take(request, wanted, frames, time_s):
                     assert searches, "the replay had room"
