@@ -5,16 +5,20 @@ from itertools import accumulate
 
 import pytest
 
+from tests.captured_steps import Recording, chain, simulator
 from tests.toy import placement_of, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.step import Role
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
-from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
-from vdnnsim.plans.repetition import end_of_work, leading_operations, resident_buffers
+from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration, needed_bytes, place_repeatedly
+from vdnnsim.plans.repetition import buffer_of, end_of_work, leading_operations, resident_buffers
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.units import MIB
 
 W, X, M = range(3)
@@ -117,3 +121,56 @@ def test_preallocation_takes_the_memory_that_segments_leave(*, grows: bool, devi
     settings = AllocatorSettings(expandable_segments=grows, preallocated=True)
     placed = placement_of(WORK, replace(PYTORCH, model=settings, device_bytes=device_mib * MIB))
     assert placed.pool_bytes == reserved_mib * MIB
+
+
+def requests(step: CapturedStep) -> list[list[tuple[str, int | None]]]:
+    """Return names and bytes of the requests of each iteration; None of what is freed."""
+    run = simulator(step)
+    made = PyTorch().plan(run.setting())
+    asked = asked_by_iteration(made, run.limits)
+    return [[(made.buffers[buffer_of(made, each.key)].name, each.nbytes) for _, each in found] for found in asked]
+
+
+def test_what_a_program_holds_is_freed_when_the_next_forward_has_returned() -> None:
+    """The loss of the chain, 4 B: the next one is allocated before it is freed, and the last at the end of all.
+
+    The gradient of the loss, the first that backward makes, is allocated behind.
+    """
+    first, second, last = requests(chain())
+    new, old, behind = ("loss", 4), ("loss", None), ("gradient of loss", 4)
+    assert [each for each in first if each[0] == "loss"] == [new]
+    assert [each for each in second if each[0] == "loss"] == [new, old]
+    assert [each for each in last if each[0] == "loss"] == [new, old, old]
+    assert second[second.index(old) + 1] == behind
+
+
+def two_states(optimizer: str) -> CapturedStep:
+    """A product of one weight, which two operations update, each with a state of its own."""
+    r = Recording("states", 1, ("fc",))
+    weight = r.memory("fc.weight", BufferKind.WEIGHTS, (1,), given=True)
+    x = r.memory("input", BufferKind.FEATURE_MAP, (1, 1), given=True)
+    states = [r.memory(name, BufferKind.OPTIMIZER_STATE, (1,), given=True) for name in ("exp_avg", "exp_avg_sq")]
+    y = r.memory("fc", BufferKind.FEATURE_MAP, (1, 1))
+    r.run("mm", "fc", Phase.FORWARD, reads=[(Role.INPUT, x), (Role.WEIGHTS, weight)], writes=[(Role.OUTPUT, y)])
+    gradient = r.memory("fc.weight.grad", BufferKind.WEIGHT_GRADIENT, (1,), held=True)
+    r.run("mm", "fc", Phase.BACKWARD, reads=[(Role.INPUT, x)], writes=[(Role.WEIGHT_GRADIENT, gradient)], forward=0)
+    for each in states:
+        updates = [(Role.STATE, each), (Role.WEIGHTS, weight)]
+        r.run("_foreach_lerp_", "", Phase.UPDATE, reads=[(Role.WEIGHT_GRADIENT, gradient)], updates=updates)
+    return r.step(optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        pytest.param("adam", "fc.weight.grad exp_avg exp_avg_sq", id="all at once"),
+        pytest.param("adagrad", "exp_avg exp_avg_sq fc.weight.grad", id="with the optimizer"),
+        pytest.param("adam8bit", "fc.weight.grad exp_avg exp_avg_sq", id="one by one"),
+    ],
+)
+def test_states_are_made_in_the_first_update_or_with_the_optimizer(optimizer: str, expected: str) -> None:
+    """Before anything else of the update; Adagrad's before the first forward."""
+    first, second, _ = requests(two_states(optimizer))
+    taken = [name for name, nbytes in first if nbytes and name in expected.split()]
+    assert taken == expected.split()
+    assert not {name for name, _ in second} & {"exp_avg", "exp_avg_sq"}
