@@ -12,6 +12,7 @@ import msgspec
 
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.claims.public2026.measurements import (
+    ESTIMATED_HARDWARE,
     MEMORY_HARDWARE,
     SERIES,
     AnyRow,
@@ -58,7 +59,7 @@ BUILT: Final[Mapping[str, str]] = {
 }
 """Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
 _BUILT_IMAGE: Final = 224
-_DEVICES: Final[Mapping[str, str]] = {MEMORY_HARDWARE: "cuda 8.0"}
+_DEVICES: Final[Mapping[str, str]] = {MEMORY_HARDWARE: "cuda 8.0", ESTIMATED_HARDWARE: "cuda 8.6"}
 """Of cards with measured memory; workspaces of captures are of compute capability 8.9."""
 _ROUNDED: Final = 0.006e6
 """Rounding error of parameters that are stated in millions with two digits."""
