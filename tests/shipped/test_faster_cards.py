@@ -118,7 +118,7 @@ def test_a_card_is_slower_by_no_more_than_its_worst_rate(
 ) -> None:
     """A product, a convolution, a kernel that streams as many bytes as the product has elements, and products unnamed.
 
-    A card that is not worse in any rate is never slower.
+    A card that is not worse in any rate is never slower. Before Ampere, groups go by another algorithm.
     """
     normalized = shape.c if kind is OperatorKind.NORMALIZATION else 0
     seconds = {
@@ -132,6 +132,9 @@ def test_a_card_is_slower_by_no_more_than_its_worst_rate(
         if element_type in gpu.flop_per_s
     }
     for (one, other), factor in slower_by().items():
+        is_ampere, was_ampere = (ElementType.BFLOAT16 in gpus()[each].flop_per_s for each in (one, other))
+        if groups > 1 and is_ampere is not was_ampere:
+            continue
         for first, second in zip(seconds.get(one, ()), seconds.get(other, ()), strict=False):
             assert first <= second * max(factor, 1.0) * ROUNDING, (one, other)
 

@@ -58,7 +58,7 @@ def test_networks_are_captured_as_their_script_runs_them(tmp_path: Path, monkeyp
     done = vdnnsim("claims", "--paper", "public2026", "--csv", "aims.csv", folder=tmp_path)
 
     assert "2 of 2 rows" in (tmp_path / "aims.csv").read_text()
-    assert "captured timm:chain at a batch of 2 in float32\n" in done.stderr
+    assert "captured timm:chain at a batch of 2 in float32 with sgd\n" in done.stderr
     assert asked == [
         Request(model="timm:chain", batch_size=2, image=(3, 224, 224), optimizer="none", channels_last=True)
     ]
