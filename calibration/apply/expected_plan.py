@@ -45,7 +45,8 @@ def as_followed(
     except PlanError:
         return plan, schedule
     asking = _Asking(followed, requests).plan()
-    return replace(asking, passes=plan.passes, certificate=plan.certificate), schedule
+    kept = replace(asking, passes=plan.passes, certificate=plan.certificate, memory_model=plan.memory_model)
+    return kept, schedule
 
 
 def followed_if_possible(

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -58,12 +58,19 @@ class ForwardWatch(OperatorMode):
 
     Args:
         is_on_stream: whether the step's stream is current.
+        using: returns a context that allocates from a private pool.
     """
 
-    def __init__(self, schedule: LiveSchedule, step: Step, is_on_stream: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        schedule: LiveSchedule,
+        step: Step,
+        is_on_stream: Callable[[], bool],
+        using: Callable[[int], AbstractContextManager[None]],
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._schedule, self._step, self._is_on_stream = schedule, step, is_on_stream
-        self._names, self._made_by = schedule.names, schedule.made_by
+        self._schedule, self._step, self._is_on_stream, self._using = schedule, step, is_on_stream, using
+        self._names, self._made_by, self._pools = schedule.names, schedule.made_by, schedule.pools_in_forward
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
@@ -111,7 +118,8 @@ class ForwardWatch(OperatorMode):
             return func(*args, **kwargs)
         drawn = Drawn.by(args, kwargs) if wanted and called.is_random else None
         references = self._referred(func, args, kwargs) if wanted else None
-        result = func(*args, **kwargs)
+        with self._using(self._pools.get(number, 0)):
+            result = func(*args, **kwargs)
         inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001 - its identity
         stored = ((at, each.untyped_storage()) for at, each in enumerate(tensors_in(result)))
         new = [(at, each) for at, each in stored if each._cdata not in inputs]  # noqa: SLF001

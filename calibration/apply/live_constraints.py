@@ -95,6 +95,18 @@ def movable_storages(workload: CapturedWorkload, tape: Tape) -> dict[int, range]
     return {number: span for number, span in spans.items() if len(span) > 1 and span.start < len(operations)}
 
 
+def pool_boundaries(workload: CapturedWorkload, tape: Tape) -> frozenset[int]:
+    """Return the operations before which a loop can change the pool of PyTorch's allocator.
+
+    These are all of the model's forward, those of the loss behind a save, and those of backward behind an unpack or the
+    gradient of a saved tensor.
+    """
+    operations = workload.step.operations
+    saved = (each.issued for each in tape.saves if each.issued < len(operations))
+    of_loss = (each for each in saved if operations[each].phase is Phase.FORWARD)
+    return frozenset((*range(tape.of_model), *of_loss, *(each.issued for each in (*tape.unpacks, *tape.arrivals))))
+
+
 def with_user_references(workload: CapturedWorkload, free: Mapping[int, range]) -> CapturedWorkload:
     """Return a workload whose operations hold all storages that the program holds, and autograd from its unpack on.
 

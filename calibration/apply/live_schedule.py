@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from calibration.capture.tape import Tape
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.plans.pool_units import Unit, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class LiveSchedule:
         pinned_bytes: of the host.
         offloaded_bytes: in a step.
         states: optimizer states by name, if some are on the host: bytes in pinned memory, empty for those on the GPU.
+        pools: private pools of what is allocated, as of `ReservedMemory`.
     """
 
     captured: CapturedStep
@@ -96,6 +98,7 @@ class LiveSchedule:
     pinned_bytes: int
     offloaded_bytes: int
     states: Mapping[str, range]
+    pools: Mapping[Unit, int] = field(default_factory=dict)
 
     @cached_property
     def made_by(self) -> Mapping[int, list[int]]:
@@ -144,6 +147,40 @@ class LiveSchedule:
     def recomputable(self) -> frozenset[int]:
         """Storages all of whose writers may be recomputed."""
         return frozenset(each for each, by in self.writers.items() if self.recomputed_operations.issuperset(by))
+
+    @cached_property
+    def pools_in_forward(self) -> Mapping[int, int]:
+        """By operation of the model's forward its private pool."""
+        return {
+            number: pool for (use, number), pool in self.pools.items() if use is Use.RUN and self._is_watched(number)
+        }
+
+    @cached_property
+    def pools_at(self) -> Sequence[int]:
+        """By point the pool in which what follows is allocated; empty if that is always PyTorch's own."""
+        begins = [self.pools.get((Use.RUN, each), 0) for each in self.issued]
+        # A save of forward is in another thread than backward.
+        saves = enumerate(self.issued[: len(self.tape.saves)])
+        for at, number in saves:
+            is_of_loss = self.tape.of_model <= number < len(self.captured.operations)
+            if not is_of_loss or self.captured.operations[number].phase is not Phase.FORWARD:
+                begins[at] = 0
+        return begins if any(begins) else ()
+
+    @cached_property
+    def pools_on_arrival(self) -> Mapping[int, int]:
+        """By save the pool in which backward allocates once it has the gradient, where an arrival changes it."""
+        changes, current = dict[int, int](), 0
+        events = [(each.issued, 0, each.save) for each in self.tape.arrivals]
+        events += [(each.issued, 1, each.save) for each in self.tape.unpacks]
+        for issued, is_unpack, save in sorted(events):
+            before, current = current, self.pools.get((Use.RUN, issued), 0)
+            if not is_unpack and current != before:
+                changes[save] = current
+        return changes
+
+    def _is_watched(self, number: int) -> bool:
+        return number < self.tape.of_model
 
     @cached_property
     def expected_saves(self) -> Sequence[ExpectedSave]:

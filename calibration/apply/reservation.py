@@ -1,7 +1,7 @@
-"""Reserves the memory of a planned loop in one segment of PyTorch's allocator, against fragmentation.
+"""Reserves the memory of a planned loop in segments of PyTorch's allocator, so that its blocks lie where planned.
 
-The allocator splits and merges blocks within a segment, so steps that need no more than the segment reserve no more
-(`preallocated` of `vdnnsim.memory.settings`).
+The segments are those of `vdnnsim.plans.reserved_memory`; the allocator splits and merges blocks within each, so steps
+that follow the plan reserve no more.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -19,6 +19,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from calibration.apply.model_discovery import beside_bytes, kept_for
+from calibration.apply.private_pools import FirstUpdate, PrivatePools, has_states
 from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.unplanned_offload import GpuBudget
 from calibration.capture.nodes import is_in_backward
@@ -26,10 +27,10 @@ from calibration.pretend.inside.peak import RESERVATION
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PlanWarning
-from vdnnsim.memory.choices import settings_of
-from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
-from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
-from vdnnsim.plans.repetition import reserved_bytes, whole_pages
+from vdnnsim.memory.segments import OWN_SEGMENT_BYTES
+from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.repetition import whole_pages
+from vdnnsim.plans.reserved_memory import STATES, ReservedMemory
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -48,18 +49,15 @@ class PlannedMemory:
     """The planned memory of a loop on a GPU.
 
     Attributes:
-        piece_bytes: to reserve ahead, including all other memory that PyTorch holds; None for none.
-        small_bytes: of these, in segments for small blocks.
-        beside_bytes: of these, not of the model, its optimizer or its batch.
+        reserved: to reserve ahead; None for nothing.
+        beside_bytes: of PyTorch, not of the model, its optimizer or its batch.
         has_products: whether a step has products, for which cuBLAS allocates workspaces.
     """
 
-    piece_bytes: int | None = None
-    small_bytes: int = 0
+    reserved: ReservedMemory | None = None
     beside_bytes: int = 0
     batch_bytes: int = 0
     has_products: bool = False
-    settings: AllocatorSettings = DEFAULTS
 
 
 class Reservation:
@@ -70,6 +68,7 @@ class Reservation:
         limit_bytes: of reserved memory, by the user; None for all.
 
     Attributes:
+        pools: private ones.
         beyond_bytes: largest excess over the limit so far.
         is_full_of_gaps: whether steps that followed the plan exceeded it, by fragmentation.
     """
@@ -80,6 +79,8 @@ class Reservation:
         self._reserved_bytes = 0
         self._budget: GpuBudget | None = None
         self._was_left = self._has_warned = False
+        self.pools = PrivatePools(device)
+        self._first_update: FirstUpdate | None = None
         self.beyond_bytes = 0
         self.is_full_of_gaps = False
 
@@ -91,26 +92,43 @@ class Reservation:
         reserved_bytes = stats["reserved_bytes.all.current"]
         self._note(stats["reserved_bytes.all.peak"], model)
         self._budget = GpuBudget(self._device, self._limit_bytes, stats["allocated_bytes.all.current"])
-        if self._planned.piece_bytes is None or 0 < self._reserved_bytes <= reserved_bytes:
+        if self._first_update is not None and has_states(model):
+            self._first_update.end()
+            self._first_update = None
+        if self._planned.reserved is None or 0 < self._reserved_bytes <= reserved_bytes:
             self._reserved_bytes = self._reserved_bytes or reserved_bytes
             return
         with torch.cuda.device(self._device):
             if self._planned.has_products:
                 _allocate_cublas_workspaces(self._device)
             torch.cuda.empty_cache()
+            self._reserve(self._planned.reserved, model)
+        self._reserved_bytes = torch.cuda.memory_reserved(self._device)
+
+    def _reserve(self, reserved: ReservedMemory, model: nn.Module) -> None:
+        """Allocate and free the segments of all pools."""
         stats = torch.cuda.memory_stats(self._device)
-        small_bytes = max(0, self._planned.small_bytes - stats["reserved_bytes.small_pool.current"])
-        left_bytes = self._planned.piece_bytes - stats["reserved_bytes.all.current"] - small_bytes
-        free_bytes = whole_pages(left_bytes, self._planned.settings)
+        left_bytes = reserved.capacity_bytes + self._planned.beside_bytes - stats["reserved_bytes.all.current"]
+        left_bytes -= max(0, reserved.small_bytes - stats["reserved_bytes.small_pool.current"])
+        if reserved.states_bytes and not has_states(model):
+            left_bytes -= reserved.states_bytes
+            self._first_update = FirstUpdate(model, self.pools, STATES)
+        private = [(pool, nbytes) for pool, sizes in reserved.private.items() for nbytes in sizes]
+        own_bytes = whole_pages(left_bytes - sum(nbytes for _, nbytes in private), reserved.settings)
+        if own_bytes < OWN_SEGMENT_BYTES:
+            own_bytes = 0
         # The reservation is no peak of the loop.
         torch.cuda.reset_peak_memory_stats(self._device)
         with _labelled(RESERVATION):
+            segments = []
             try:
-                torch.empty(free_bytes, dtype=torch.uint8, device=self._device)
+                for pool, nbytes in ((0, own_bytes), *private):
+                    with self.pools.using(pool):
+                        segments.append(torch.empty(nbytes, dtype=torch.uint8, device=self._device))
             except torch.OutOfMemoryError:
-                warn(f"{format_bytes(free_bytes)} of the GPU are not free, as planned; memory may run out")
+                warn(f"{format_bytes(left_bytes)} of the GPU are not free, as planned; memory may run out")
+            segments.clear()
             torch.cuda.reset_peak_memory_stats(self._device)
-        self._reserved_bytes = torch.cuda.memory_reserved(self._device)
 
     def save(self, tensor: torch.Tensor, model: nn.Module | None) -> SavedTensor:
         """Return the replacement of a tensor saved after a departure, or within backward by a checkpoint."""
@@ -165,24 +183,19 @@ def excess_message(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_
 
 
 def reservation_for(
-    plan: TrainingPlan, limits: MemoryLimits, limit_bytes: int | None, beside_bytes: int, device: torch.device
+    plan: TrainingPlan, placement: Placement, limit_bytes: int | None, beside_bytes: int, device: torch.device
 ) -> Reservation:
-    """Return the reservation of a loop with a plan.
+    """Return the reservation of a loop with a plan that was placed.
 
     `limit_bytes` is as of `Reservation`; PyTorch holds `beside_bytes` beside the plan.
     """
     given = (each for each in plan.workload.step.storages if each.given and each.kind is BufferKind.FEATURE_MAP)
-    planned = PlannedMemory(beside_bytes=beside_bytes, batch_bytes=sum(each.nbytes for each in given))
-    settings = settings_of(limits.model)
-    if settings is not None and settings.preallocated:
-        requests = (each.request for asked in asked_by_iteration(plan, limits) for each in asked)
-        planned = replace(
-            planned,
-            piece_bytes=limits.pool_bytes(plan) + beside_bytes,
-            small_bytes=reserved_bytes(requests, limits.granule_bytes, settings, small=True),
-            has_products=any(isinstance(each.work, ProductWork) for each in plan.workload.step.operations),
-            settings=settings,
-        )
+    planned = PlannedMemory(
+        reserved=placement.reserved,
+        beside_bytes=beside_bytes,
+        batch_bytes=sum(each.nbytes for each in given),
+        has_products=any(isinstance(each.work, ProductWork) for each in plan.workload.step.operations),
+    )
     return Reservation(device, limit_bytes, planned)
 
 

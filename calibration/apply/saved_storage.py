@@ -1,6 +1,8 @@
 """A storage of a live step under a plan: on the device, on the host, or released to be recomputed."""
 
+import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -66,6 +68,7 @@ class SavedStorage:
 
     Args:
         stream: of the step, as of `CopyStream.current`, on which all work is issued.
+        allocating: the context of its allocation for a prefetch.
 
     Attributes:
         live: its memory on the device; None while it is released.
@@ -81,11 +84,13 @@ class SavedStorage:
         stream: object,
         arena: PinnedSlots,
         step: int,
+        allocating: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.number, self.step, self.device = number, step, live.device
         self.live: torch.UntypedStorage | None = live
         self.recompute: Callable[[], None] | None = None
         self._copy_stream, self._stream, self._arena = copy_stream, stream, arena
+        self._allocating = allocating
         self._nbytes = live.nbytes()
         # Offsets of extents on the host; marks of copies.
         self._on_host: dict[tuple[int, int], int] = {}
@@ -132,7 +137,7 @@ class SavedStorage:
         if self.live is None:
             if not self._on_host:
                 return False
-            with self._copy_stream.on(self._stream):
+            with self._copy_stream.on(self._stream), self._allocating():
                 self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self.device).untyped_storage()
             self._is_returning = True
         place = self._on_host.get((extent.start, extent.stop))
@@ -240,3 +245,15 @@ class SavedTensor:
         if self._version is not None:
             shape = self._tensor.shape if self._layout is None else self._layout.shape
             refuse_written(self._tensor, self._version, shape, "for gradient computation")
+
+
+def forget(
+    numbers: dict[int, int],
+    identities: dict[int, int],
+    deaths: dict[int, weakref.ref[torch.UntypedStorage]],
+    identity: int,
+    _: object,
+) -> None:
+    """Forget the number of a storage that died, when another may have its identity."""
+    deaths.pop(identity, None)
+    identities.pop(numbers.pop(identity, -1), None)

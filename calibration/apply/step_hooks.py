@@ -15,9 +15,10 @@ from calibration.apply.live_schedule import Action, ExpectedSave, Free, Offload,
 from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.recipe import Recipe
 from calibration.apply.recomputation import can_recompute, is_current, recomputing, refuse_rewritten
-from calibration.apply.saved_storage import SavedStorage, SavedTensor
+from calibration.apply.saved_storage import SavedStorage, SavedTensor, forget
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
+from vdnnsim.plans.pool_units import Use
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _without_modes: Final = torch._C._DisableTorchDispatch  # noqa: SLF001 - there is no public one
@@ -49,9 +50,11 @@ class StepHooks:
         self._unsaved: dict[int, SavedStorage] = {}
         self._to_be_saved: dict[int, SavedStorage] = {}
         self._watch: ForwardWatch | None = None
-        if self._schedule.recomputed_operations:
+        self._pools = loop.reservation.pools
+        self._pools_at, self._pools_on_arrival = loop.schedule.pools_at, loop.schedule.pools_on_arrival
+        if self._schedule.recomputed_operations or self._schedule.pools_in_forward:
             is_on_stream = partial(loop.copy_stream.is_current, self._stream)
-            self._watch = ForwardWatch(self._schedule, weakref.proxy(self), is_on_stream)
+            self._watch = ForwardWatch(self._schedule, weakref.proxy(self), is_on_stream, self._pools.using)
 
     @property
     def _recipes(self) -> dict[int, Recipe]:
@@ -65,6 +68,7 @@ class StepHooks:
             model = self._model()
             if self._watch is not None and model is not None:
                 stack.enter_context(self._watching(model, self._watch))
+            stack.callback(self._pools.use, 0)
             yield
 
     @contextmanager
@@ -100,6 +104,7 @@ class StepHooks:
         """Leave the plan for the rest of the step."""
         if not self.log.departure:
             self.log.departure = why
+            self._pools.use(0)
             self._to_be_saved.clear()
             if self._watch is not None:
                 self._watch.is_following = False
@@ -132,6 +137,8 @@ class StepHooks:
             storage = self._to_be_saved.pop(number, None) or self._storages.get(number)
             storage = storage or self._new(number, tensor.untyped_storage())
         packed = SavedTensor(tensor, save, storage)
+        if tensor.grad_fn is not None and (pool := self._pools_on_arrival.get(save)) is not None:
+            tensor.register_hook(partial(self._pools.on_gradient, pool))  # type: ignore[no-untyped-call]
         self._reach(save)
         return packed
 
@@ -170,19 +177,21 @@ class StepHooks:
         identity = storage._cdata  # noqa: SLF001
         self._numbers[identity] = number
         self._identities[number] = identity
-        forget = partial(_forget, self._numbers, self._identities, self._deaths, identity)
-        self._deaths[identity] = weakref.ref(storage, forget)
+        forgets = partial(forget, self._numbers, self._identities, self._deaths, identity)
+        self._deaths[identity] = weakref.ref(storage, forgets)
 
     def _new(self, number: int, live: torch.UntypedStorage) -> SavedStorage:
         loop = self._loop
-        storage = SavedStorage(number, live, loop.copy_stream, self._stream, loop.arena, self.number)
+        using = partial(self._pools.using, self._schedule.pools.get((Use.PREFETCH, number), 0))
+        storage = SavedStorage(number, live, loop.copy_stream, self._stream, loop.arena, self.number, using)
         self._storages[number] = storage
         return storage
 
     def storage_made(self, number: int, live: torch.UntypedStorage) -> SavedStorage | None:
         """Return a storage made by an operation of forward, if it can be recomputed."""
         is_recomputable = number in self._schedule.recomputable
-        if not is_recomputable and number not in self._schedule.offloaded:
+        # Forward may be followed for the pools alone.
+        if not is_recomputable and not (self._schedule.recomputed_operations and number in self._schedule.offloaded):
             return None
         storage = self._new(number, live)
         self._identify(live, number)
@@ -211,7 +220,8 @@ class StepHooks:
         if self._watch is not None:
             refuse_rewritten(operations, self._schedule, recipes, self._watch.issued)
         for each in operations:
-            recipes[each].run()
+            with self._pools.using(self._schedule.pools.get((Use.REPEAT, each), 0)):
+                recipes[each].run()
             # It may be of another stream's pool, as a prefetched batch.
             for tensor in recipes[each].kept:
                 self._loop.copy_stream.lend(tensor)
@@ -253,10 +263,11 @@ class StepHooks:
     def _reach(self, point: int) -> None:
         """Do all actions up to a point."""
         while self._next_point <= point:
-            due = self._schedule.actions[self._next_point]
-            self._next_point += 1
-            for action in due:
+            point, self._next_point = self._next_point, self._next_point + 1
+            for action in self._schedule.actions[point]:
                 self._do(action)
+            if self._pools_at:
+                self._pools.use(self._pools_at[point])
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Recompute):
@@ -286,14 +297,3 @@ class StepHooks:
                     self.log.order.append(("prefetch", number))
             case Free():
                 self._free(storage)
-
-
-def _forget(
-    numbers: dict[int, int],
-    identities: dict[int, int],
-    deaths: dict[int, weakref.ref[torch.UntypedStorage]],
-    identity: int,
-    _: object,
-) -> None:
-    deaths.pop(identity, None)
-    identities.pop(numbers.pop(identity, -1), None)

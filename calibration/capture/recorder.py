@@ -255,7 +255,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             self._saved.append((newest_node(), number, len(self.records)))
         self._is_aside = True
         try:
-            return self.tape.save(tensor, number, len(self.records))
+            return self.tape.save(tensor, number, self.records)
         finally:
             self._is_aside = False
 

@@ -1,6 +1,6 @@
 """Saves of forward and unpacks of backward, in order, by which a live step is compared to the captured one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,7 +30,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Unpack:
-    """A tensor that backward unpacks.
+    """A tensor that backward unpacks, or whose gradient it has.
 
     Attributes:
         issued: operations of the step before it.
@@ -46,6 +46,7 @@ class Tape:
     """Saves and unpacks of an iteration, in order.
 
     Attributes:
+        arrivals: of gradients of saved tensors, before the node that made them runs.
         calls: of the operations.
         let_go: by saved storage, the last operation at which the program itself holds it.
         aside: storages that other CUDA streams touch, or that `Tensor.record_stream` lends to one.
@@ -58,6 +59,7 @@ class Tape:
     calls: tuple[Call, ...]
     of_model: int
     aside: frozenset[int] = frozenset()
+    arrivals: tuple[Unpack, ...] = ()
 
     def without(self, storages: AbstractSet[int]) -> "Tape":
         """Return a tape in which the program holds some storages throughout, so that no plan moves them."""
@@ -80,6 +82,7 @@ class TapeRecorder:
     gives_away: bool
     saves: list[Save] = field(default_factory=list)
     unpacks: list[Unpack] = field(default_factory=list)
+    arrivals: list[Unpack] = field(default_factory=list)
     _aside: set[int] = field(default_factory=set)
     _stream: int = field(default_factory=_current_stream)
 
@@ -92,13 +95,17 @@ class TapeRecorder:
         """Note storages that are lent to a stream."""
         self._aside.update(storages)
 
-    def save(self, tensor: torch.Tensor, storage: int, issued: int) -> tuple[int, torch.Tensor]:
-        """Note a saved tensor; return its number and the tensor that autograd keeps."""
-        self.saves.append(Save(issued, storage, tuple(tensor.shape), element_type_of(tensor)))
+    def save(self, tensor: torch.Tensor, storage: int, records: Sized) -> tuple[int, torch.Tensor]:
+        """Note a saved tensor, and later its gradient; return its number and the tensor that autograd keeps."""
+        self.saves.append(Save(len(records), storage, tuple(tensor.shape), element_type_of(tensor)))
         self.touch((storage,))
+        save = len(self.saves) - 1
+        if tensor.grad_fn is not None:
+            arrives: Callable[[torch.Tensor], None] = lambda _: self.arrivals.append(Unpack(len(records), save))  # noqa: E731
+            tensor.register_hook(arrives)  # type: ignore[no-untyped-call]
         # With its node, a saved result would hold itself.
         kept = tensor.detach()
-        return len(self.saves) - 1, kept.clone() if self.gives_away else kept
+        return save, kept.clone() if self.gives_away else kept
 
     def unpack(self, save: int, issued: int) -> None:
         """Note a tensor that is unpacked."""
@@ -111,7 +118,7 @@ class TapeRecorder:
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
         calls = tuple(each.call.renumbered(numbers) for each in records)
-        return Tape(tuple(saves), tuple(self.unpacks), let_go, calls, of_model, aside)
+        return Tape(tuple(saves), tuple(self.unpacks), let_go, calls, of_model, aside, tuple(self.arrivals))
 
 
 def freed_by_program(

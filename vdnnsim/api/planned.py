@@ -137,7 +137,12 @@ class PlanRequest:
     def planned(self) -> Planned:
         """Make the plan and its loop."""
         from calibration.apply.expected_plan import as_followed, followed_if_possible
-        from calibration.apply.live_constraints import as_repeatable, movable_storages, with_user_references
+        from calibration.apply.live_constraints import (
+            as_repeatable,
+            movable_storages,
+            pool_boundaries,
+            with_user_references,
+        )
         from calibration.apply.loop import Loop
         from calibration.apply.reservation import reservation_for
         from vdnnsim.analysis.results import ScenarioResult
@@ -153,6 +158,8 @@ class PlanRequest:
         free = movable_storages(workload, self.tape)
         held, model, pinned = with_user_references(workload, free), self.memory_model, PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)
+        limits = replace(simulator.limits, boundaries=pool_boundaries(workload, self.tape))
+        simulator = replace(simulator, limits=limits)
         followed = partial(as_followed, tape=self.tape, free=free, costs=costs, requests=self.requests)
         oracle = simulator.oracle()
         as_run = partial(followed_if_possible, followed=followed)
@@ -162,8 +169,10 @@ class PlanRequest:
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        limits, traced = simulator.limits, predicted.trace.plan
-        reservation = reservation_for(traced, limits, self.limit_bytes, self.beside_bytes, self.device)
+        (placement,) = planned.replayed
+        reservation = reservation_for(predicted.trace.plan, placement, self.limit_bytes, self.beside_bytes, self.device)
+        if placement.reserved is not None:
+            schedule = replace(schedule, pools=placement.reserved.pools)
         loop = Loop(schedule, self.device, reservation)
         scenario = ScenarioResult(
             name=self.captured.model,

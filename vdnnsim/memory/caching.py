@@ -13,7 +13,8 @@ A freed block that other streams have used (`Tensor.record_stream`) is not reuse
 event recorded when it was freed. PyTorch queries the events at the next request, and waits for them before it releases
 segments; a block that becomes free so is not searched again for this request (pytorch issue 189504).
 
-`pool_bytes` is the maximum of reserved memory, the sum of `deltas` is allocated memory. The modelled settings of
+A private pool (`torch.cuda.MemPool`) has segments and blocks of its own, which serve what is requested while it is in
+use. `pool_bytes` is the maximum of reserved memory, the sum of `deltas` is allocated memory. The modelled settings of
 PYTORCH_ALLOC_CONF are those of `vdnnsim.memory.settings`; pools of CUDA graphs are not modelled.
 
 Addresses are in the order in which segments were taken: a later one lies above an earlier one. PyTorch 2.14 uses that
@@ -43,7 +44,7 @@ class CachingAllocator:
         self._segments = segments
         self._settings = settings
         self._rounds = self._settings.roundup_power2_divisions is not None
-        self._pools: dict[tuple[int, bool], StreamPool] = {}
+        self._pools: dict[tuple[int, int, bool], StreamPool] = {}
         # By the start of each block that is in use or waits.
         self._taken: dict[int, tuple[StreamPool, int]] = {}
         self._users: dict[int, set[int]] = {}
@@ -64,7 +65,7 @@ class CachingAllocator:
         """The maximum of the reserved bytes up to now."""
         return self._segments.most_reserved_bytes
 
-    def take(self, nbytes: int, stream: int = 0) -> Block | None:
+    def take(self, nbytes: int, stream: int = 0, private: int = 0) -> Block | None:
         """Return a block of at least nbytes, which are whole granules; None where there is no room."""
         if not nbytes:
             return Block(0, 0)
@@ -72,7 +73,7 @@ class CachingAllocator:
             self._return_reached()
         if self._rounds:
             nbytes = self._settings.rounded(nbytes)
-        pool, segments, pools = self._pool(nbytes, stream), self._segments, self._pools.values()
+        pool, segments, pools = self._pool(nbytes, stream, private), self._segments, self._pools.values()
         found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes, pools)
         if found is None and not self._settings.preallocated:
             self._return_reached(everything=True)
@@ -142,17 +143,17 @@ class CachingAllocator:
         """The free blocks in ascending order."""
         return sorted(Block(start, size) for pool in self._pools.values() for size, start in pool.free.by_size)
 
-    def largest_free(self, nbytes: int) -> int:
+    def largest_free(self, nbytes: int, private: int = 0) -> int:
         """Return the size of the largest piece for a request of nbytes: a free block, or the rest of the GPU."""
         left_bytes = self._segments.left_bytes
         # If the GPU has more left, a segment needs even more.
-        return max(self._pool(nbytes, 0).free.largest_bytes, left_bytes if left_bytes < nbytes else 0)
+        return max(self._pool(nbytes, 0, private).free.largest_bytes, left_bytes if left_bytes < nbytes else 0)
 
-    def _pool(self, nbytes: int, stream: int) -> StreamPool:
+    def _pool(self, nbytes: int, stream: int, private: int = 0) -> StreamPool:
         small = nbytes <= LARGEST_SMALL_BYTES
-        pool = self._pools.get((stream, small))
+        pool = self._pools.get((stream, private, small))
         if pool is None:
-            pool = self._pools[stream, small] = StreamPool(small=small, segments=self._segments)
+            pool = self._pools[stream, private, small] = StreamPool(small=small, segments=self._segments)
         return pool
 
     def _free(self, block: Block) -> None:

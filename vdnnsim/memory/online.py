@@ -38,10 +38,13 @@ class OnlinePool(Protocol):
 
 @runtime_checkable
 class KeepingPool(OnlinePool, Protocol):
-    """A pool that caches freed memory, for each stream of its own."""
+    """A pool that caches freed memory, for each stream of its own, and has private pools."""
 
-    def take(self, nbytes: int, stream: int = 0) -> Block | None:
-        """Allocate at least nbytes for a stream; None without room."""
+    def take(self, nbytes: int, stream: int = 0, private: int = 0) -> Block | None:
+        """Allocate at least nbytes for a stream, of a private pool if one is named; None without room."""
+
+    def largest_free(self, nbytes: int, private: int = 0) -> int:
+        """Return the size of the largest piece that is free for such a request."""
 
     def empty_cache(self) -> None:
         """Release free segments."""
@@ -69,9 +72,10 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
             nbytes = round_up(request.nbytes, granule_bytes)
             before = held[request.key].nbytes if request.resizes else 0
             wanted = max(0, nbytes - before)
-            taken = keeping.take(wanted, request.stream) if keeping is not None else pool.take(wanted)
+            taken = pool.take(wanted) if keeping is None else keeping.take(wanted, request.stream, request.pool)
             if taken is None:
-                return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes - before))
+                free_bytes = _largest_free(pool, request, nbytes - before)
+                return Overflow(position, tuple(held), capacity_bytes - in_use, free_bytes)
             if nbytes < before:
                 pool.free(Block(taken.start, before - nbytes))
             block = held[request.key] = Block(taken.start, nbytes) if request.resizes else taken
@@ -80,6 +84,13 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
         offsets.append(block.start if pool.addressed else None)
         deltas.append(delta)
     return Placed(tuple(offsets), tuple(deltas), pool.pool_bytes, 0 < pool.pool_bytes == most_searched)
+
+
+def _largest_free(pool: OnlinePool, request: Request, nbytes: int) -> int:
+    if not request.pool:
+        return pool.largest_free(nbytes)
+    assert isinstance(pool, KeepingPool)
+    return pool.largest_free(nbytes, private=request.pool)
 
 
 def _searched(pool: KeepingPool, request: Request, granule_bytes: int) -> int:

@@ -1,21 +1,15 @@
 """Placement ahead of time: addresses that are chosen by the lifetimes of a static plan.
 
-Offline dynamic storage allocation is NP-hard; this is the usual greedy solution: buffers that live throughout lie at
-the bottom, the others are placed from the largest to the smallest, each at the lowest address that is free during its
-lifetime. Lifetimes are half-open ranges of positions in the sequence of requests.
-
-Source of the heuristic: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020
-(greedy by size for offset calculation).
+Buffers that live throughout lie at the bottom, the others are packed above them (`vdnnsim.memory.packing`). Lifetimes
+are half-open ranges of positions in the sequence of requests.
 """
 
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from vdnnsim.memory.packing import Lifetime, pack
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-
-_BUCKETS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +18,6 @@ class _Lifetime:
     first: int
     last: int
     nbytes: int
-
-
-class _Layout:
-    """Addresses so far; each lifetime is entered in every bucket of positions that it overlaps."""
-
-    def __init__(self, positions: int) -> None:
-        self._width = positions // _BUCKETS + 1
-        self._buckets: list[list[tuple[int, int, int, int]]] = [[] for _ in range(_BUCKETS + 1)]
-
-    def lay(self, life: _Lifetime, floor: int) -> int:
-        """Give a lifetime the lowest address at or above `floor` that is free while it lasts."""
-        buckets = range(life.first // self._width, (life.last - 1) // self._width + 1)
-        # Each bucket is sorted by address; a set, because one neighbour may stand in several buckets.
-        neighbours = {
-            entry
-            for bucket in buckets
-            for entry in self._buckets[bucket]
-            if entry[2] < life.last and life.first < entry[3]
-        }
-        address = floor
-        for start, end, _, _ in sorted(neighbours):
-            if start - address >= life.nbytes:
-                break
-            address = max(address, end)
-        for bucket in buckets:
-            insort(self._buckets[bucket], (address, address + life.nbytes, life.first, life.last))
-        return address
 
 
 def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
@@ -67,9 +34,8 @@ def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_byte
             floor += life.nbytes
         else:
             others.append(life)
-    layout = _Layout(len(requests))
-    for life in sorted(others, key=lambda life: (-life.nbytes, life.first)):
-        address[life.first] = layout.lay(life, floor)
+    layout = pack([Lifetime(life.nbytes, life.first, life.last) for life in others])
+    address |= {life.first: floor + offset for life, offset in zip(others, layout.offsets, strict=True)}
     return _answer(requests, lifetimes, address, capacity_bytes)
 
 

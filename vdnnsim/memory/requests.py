@@ -19,6 +19,7 @@ class Request(NamedTuple):
         searches: whether it is a search of cuDNN's: nbytes, or without room half as many and so on, are allocated and
             freed at once, and the cache is emptied. Only PyTorch's allocator can do so.
         stream: for which it is allocated; PyTorch's allocator has pools for each.
+        pool: a private pool of PyTorch's allocator (`torch.cuda.MemPool`), from 1 on; 0 for its own.
     """
 
     key: int
@@ -26,6 +27,7 @@ class Request(NamedTuple):
     resizes: bool = False
     searches: bool = False
     stream: int = 0
+    pool: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Certificate:
         levers: what costs most time: at most three sentences.
         stays: what fills the memory and cannot be offloaded: at most three sentences; empty where memory is ample.
         complete: whether the search ended before its time limit.
+        memory: how the loop that applies the plan reserves memory, in words; empty for the memory model of the machine.
     """
 
     bound_s: float
@@ -80,6 +81,7 @@ class Certificate:
     levers: tuple[str, ...] = ()
     stays: tuple[str, ...] = ()
     complete: bool = True
+    memory: str = ""
 
     def gap(self, iteration_s: float) -> float:
         """Return the gap of an iteration, as a fraction of the bound."""

@@ -21,7 +21,8 @@ from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plans.pieces import Pieces
-from vdnnsim.plans.repetition import preallocated, repeated
+from vdnnsim.plans.repetition import repeated
+from vdnnsim.plans.reserved_memory import ReservedMemory, Reserving
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -38,6 +39,7 @@ class MemoryLimits:
         total_bytes: all memory of the GPU; by default `device_bytes`.
         pinned_bytes: host memory that may be pinned; by default all.
         process_bytes: host memory of a process beside what it pins.
+        boundaries: operations before which a live loop can change PyTorch's pool, as of `Reserving`.
     """
 
     model: MemoryChoice
@@ -48,6 +50,7 @@ class MemoryLimits:
     total_bytes: int | None = None
     pinned_bytes: int | None = None
     process_bytes: int = 0
+    boundaries: frozenset[int] | None = None
 
     @classmethod
     def of_server(cls, server: Server, model: MemoryChoice, gpus: int) -> "MemoryLimits":
@@ -68,6 +71,10 @@ class MemoryLimits:
         """Host memory of one GPU."""
         pinned = self.host_bytes if self.pinned_bytes is None else self.pinned_bytes
         return HostLimits(self.host_bytes, pinned, self.process_bytes, is_of_pytorch(self.model))
+
+    def of(self, plan: TrainingPlan) -> "MemoryLimits":
+        """Return the limits with the memory model of a plan."""
+        return self if plan.memory_model is None else replace(self, model=plan.memory_model)
 
     def pool_bytes(self, plan: TrainingPlan) -> int:
         """Device memory for the buffers of a plan."""
@@ -92,12 +99,14 @@ class Placement:
         pool_bytes: peak of device memory, gaps included.
         host_bytes: peak of pinned host memory.
         peaks_in_search: whether only a search for convolution algorithms reaches that peak.
+        reserved: memory to reserve ahead, where the memory model does that.
     """
 
     changes: dict[int, PlacedChange]
     pool_bytes: int
     host_bytes: int
     peaks_in_search: bool = False
+    reserved: ReservedMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +151,10 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         PolicyError: the plan releases extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
-    asked = list(chain.from_iterable(_asked(plan, limits, pieces)))
+    limits = limits.of(plan)
     host = walk_host(plan, limits.host, pieces)
-    answer = _serve(plan, limits, asked)
+    iterations, answer, reserved = _served(plan, limits, pieces)
+    asked = [*chain.from_iterable(iterations)]
     if isinstance(answer, Overflow) and (isinstance(host, int) or asked[answer.position].operation < host.operation):
         return _device_overflow(plan, asked[: answer.position + 1], answer, limits)
     if not isinstance(host, int):
@@ -156,12 +166,12 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
         if request.key < len(plan.buffers)
     }
-    return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search)
+    return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search, reserved)
 
 
 def asked_by_iteration(plan: TrainingPlan, limits: MemoryLimits) -> list[list[Asked]]:
     """Return the requests of `place_plan` in each iteration, from an empty pool to an empty pool."""
-    return _asked(plan, limits, Pieces(plan))
+    return _served(plan, limits.of(plan), Pieces(plan))[0]
 
 
 def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
@@ -191,18 +201,26 @@ def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
     return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
 
 
-def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
+def _served(
+    plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces
+) -> tuple[list[list[Asked]], Placed | Overflow, ReservedMemory | None]:
+    """Return the requests of each iteration, how they are served, and what is reserved before."""
     asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
-    settings, workload = settings_of(limits.model), plan.workload
-    if settings is None:
-        return [asked]
-    iterations = [asked]
-    if isinstance(workload, CapturedWorkload):
+    settings, workload, iterations = settings_of(limits.model), plan.workload, [asked]
+    if settings is not None and isinstance(workload, CapturedWorkload):
         searched = searches(plan, workload) if settings.cudnn_benchmark else ()
         iterations = repeated(plan, asked, ITERATIONS, searched)
-    if settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
-        iterations[0] = preallocated(plan, iterations, limits.pool_bytes(plan), limits.granule_bytes, settings)
-    return iterations
+    if settings is not None and settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
+        return Reserving(
+            plan,
+            iterations,
+            limits.pool_bytes(plan),
+            limits.granule_bytes,
+            settings,
+            lambda asked: _serve(plan, limits, asked),
+            limits.boundaries,
+        ).reserved()
+    return iterations, _serve(plan, limits, [*chain.from_iterable(iterations)]), None
 
 
 def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:

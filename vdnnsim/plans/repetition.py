@@ -6,7 +6,6 @@ empty, as weights stay allocated among other buffers.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, takewhile
 from operator import itemgetter
 from typing import Final
 
@@ -117,29 +116,6 @@ def _keys(plan: TrainingPlan) -> int:
 def buffer_of(plan: TrainingPlan, key: int) -> int:
     """Return the buffer of a key of `repeated`; what is held into the next iteration has another key in each."""
     return key % _keys(plan)
-
-
-def preallocated(
-    plan: TrainingPlan,
-    iterations: Sequence[Sequence[Asked]],
-    capacity_bytes: int,
-    granule_bytes: int,
-    settings: AllocatorSettings,
-) -> list[Asked]:
-    """Return the first of several iterations with the preallocation, which is freed at once.
-
-    It takes the memory that is left by the segments of given buffers, and by those of small blocks of all iterations.
-    """
-    begin, first = leading_operations(plan), iterations[0]
-    head = [*takewhile(lambda each: each.operation < begin and plan.buffers[each.request.key].given, first)]
-    small = reserved_bytes(
-        (each.request for each in chain.from_iterable(iterations)), granule_bytes, settings, small=True
-    )
-    held = reserved_bytes((each.request for each in head), granule_bytes, settings, small=False)
-    room_bytes = whole_pages(capacity_bytes - small - held, settings)
-    before = max(0, len(head) - 1)
-    piece = (Asked(first[before].operation, Request(len(plan.buffers), nbytes)) for nbytes in (room_bytes, None))
-    return [*head, *piece, *first[len(head) :]]
 
 
 def whole_pages(nbytes: int, settings: AllocatorSettings) -> int:

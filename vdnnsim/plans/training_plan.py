@@ -6,6 +6,7 @@ from functools import cached_property
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Offload, Operation, Prefetch
 
@@ -60,6 +61,7 @@ class TrainingPlan:
         algorithms: m, p, or the choice of a dynamic policy.
         operations: in issue order.
         handles: of libraries beyond the first, which take device memory.
+        memory_model: of the loop that applies it; None for that of the machine.
         passes: the trials of a dynamic policy, in order.
     """
 
@@ -71,6 +73,7 @@ class TrainingPlan:
     passes: tuple[ProfilingPass, ...] = field(default=(), repr=False)
     handles: int = 0
     certificate: Certificate | None = None
+    memory_model: MemoryChoice | None = None
 
     @cached_property
     def layers(self) -> tuple[str, ...]:

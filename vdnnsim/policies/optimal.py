@@ -5,17 +5,23 @@ has a certificate: no schedule of the same order is faster than its lower bound.
 
 Under a memory model with addresses a plan may not fit because of fragmentation. There the plans of other policies
 (`ALTERNATIVES`) are replayed as well, as far as the bound holds for them, and the fastest is returned.
+
+The plan of a captured model runs in a loop that applies it (`vdnnsim.plan`, `apply`) and reserves its memory ahead
+(`vdnnsim.plans.reserved_memory`). So under PyTorch's allocator it is placed in such memory; if no plan fits there, with
+expandable segments, and then as PyTorch's allocator is set. The certificate says which.
 """
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import ClassVar, Final
 
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
-from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, preallocated, settings_of
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import Deadline, TimeLimit
 from vdnnsim.planning.fitting import NEAR
@@ -24,14 +30,14 @@ from vdnnsim.planning.planner import Planner
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Compute, Offload
-from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.geeps import GeePS
-from vdnnsim.policies.interface import Policy, Setting, make_plan
+from vdnnsim.policies.interface import Policy, Setting, Trial, TrialPort, make_plan
 from vdnnsim.policies.layrub import LayrubInter
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.pytorch import PyTorch
@@ -49,6 +55,10 @@ SHARE: Final = 0.8
 """Of the time limit, for the search, where the plans of other policies are replayed as well."""
 KEEPING: Final = 0.5
 """Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
+SHARE_OF_PART: Final = 0.3
+"""Of the time that is left, for a plan by bytes."""
+PARTS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.94, 0.92, 0.88)
+"""Of the memory that is reserved ahead, for which plans are made by bytes, until one fits."""
 ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
     *(SaveOnCpu, PyTorch, Checkpoint, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe),
     *(StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
@@ -124,13 +134,43 @@ class Optimal(Policy, frozen=True, kw_only=True):
         return replace(kept, certificate=certificate)
 
     def _planned(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
-        counts_bytes = setting.limits.model is MemoryModel.IDEAL
-        plan = self._searched(setting, movable, deadline if counts_bytes else deadline.part(SHARE))
-        is_enough = counts_bytes and isinstance(setting.place(plan), Placement)
-        return plan if is_enough else self._or_faster(plan, setting, deadline)
+        """Return the fastest plan that is found, in the first memory model that has room for one."""
+        if setting.limits.model is MemoryModel.IDEAL:
+            plan = self._searched(setting, movable, deadline)
+            is_enough = isinstance(setting.place(plan), Placement)
+            return plan if is_enough else self._or_faster(plan, setting, deadline)
+        for model, words in _models(setting).items():
+            within = setting if model is None else _in_memory(setting, model)
+            plan = self._or_faster(self._in_turns(within, movable, deadline.part(SHARE)), within, deadline)
+            assert plan.certificate is not None
+            plan = replace(plan, memory_model=model, certificate=replace(plan.certificate, memory=words))
+            if isinstance(setting.place(plan), Placement):
+                break
+        return plan
 
-    def _searched(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
-        sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
+    def _in_turns(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
+        """Search; without recomputation, in memory that is reserved ahead, by bytes: for less until the plan fits."""
+        settings = settings_of(setting.limits.model)
+        if self.recompute or settings is None or not settings.preallocated or settings.expandable_segments:
+            return self._searched(setting, movable, deadline)
+        limits, bound_s = setting.limits, None
+        for part in PARTS:
+            ideal = replace(limits, model=MemoryModel.IDEAL, device_bytes=int(limits.device_bytes * part))
+            counted = replace(setting, known_limits=ideal, placed=partial(place_plan, limits=ideal))
+            plan = self._searched(counted, movable, deadline.part(SHARE_OF_PART), whole=True)
+            assert plan.certificate is not None
+            # That of most memory.
+            bound_s = plan.certificate.bound_s if bound_s is None else bound_s
+            if isinstance(setting.place(plan), Placement) or deadline.is_over:
+                break
+        assert plan.certificate is not None
+        assert bound_s is not None
+        return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s))
+
+    def _searched(
+        self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False
+    ) -> TrainingPlan:
+        sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
             costs=setting.costs,
@@ -177,6 +217,40 @@ class Optimal(Policy, frozen=True, kw_only=True):
         moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload)}
         again = any(isinstance(each, Compute) and each.repeat for each in plan.operations)
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and (self.recompute or not again)
+
+
+@dataclass(frozen=True)
+class _MarkedTrials:
+    """Trials of plans in another memory model than that of the machine."""
+
+    trials: TrialPort
+    model: MemoryChoice
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Run a plan once."""
+        return self.trials.run_trial(replace(plan, memory_model=self.model))
+
+
+def _in_memory(setting: Setting, model: MemoryChoice) -> Setting:
+    """Return a setting in which plans run in another memory model."""
+    return replace(
+        setting,
+        known_limits=replace(setting.limits, model=model),
+        known_trials=_MarkedTrials(setting.trials, model),
+        placed=lambda plan: setting.place(replace(plan, memory_model=model)),
+    )
+
+
+def _models(setting: Setting) -> dict[MemoryChoice | None, str]:
+    """Return the memory models in which plans are searched, the preferred first, in words; None as it is set."""
+    settings = settings_of(setting.limits.model)
+    if settings is None or settings.preallocated or not isinstance(setting.workload, CapturedWorkload):
+        return {None: ""}
+    ahead, plain = preallocated(settings), f"PyTorch's allocator as it is set ({settings.words or 'its defaults'})"
+    models: dict[MemoryChoice | None, str] = {} if ahead == settings else {ahead: "reserved ahead by the loop"}
+    if not settings.expandable_segments:
+        models[replace(settings, expandable_segments=True)] = "PyTorch's allocator with expandable segments"
+    return {**models, None: plain}
 
 
 def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:

@@ -78,6 +78,8 @@ def _sentences(certificate: Certificate, row: PolicyResult) -> Iterator[str]:
         )
         kernels = f"{_counted(len(slower), 'kernel')} {'runs' if len(slower) == 1 else 'run'}"
         yield f"{kernels} slower than the fastest algorithm would, by {lost}: {_first(named)}"
+    if certificate.memory:
+        yield f"memory: {certificate.memory}"
     yield from certificate.levers
     yield from certificate.stays
 

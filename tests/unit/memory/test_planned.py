@@ -25,8 +25,9 @@ from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
         # 0 at 0. 1 lives with it and lies at 40. 2 (20 B) lives after 0 but with 1: the gap below 1 is 40 B, it lies at
         # 0. 3 (20 B) lives with 1 and 2: it takes the rest of the gap, at 20.
         ("40 30 -0 20 20 -1 -2 -3 1 -4", 1, (0, 40, 0, 0, 20, 40, 0, 20, 0, 0), 70),
-        # 2 (25 B) at 0 leaves 15 of that gap, too few for 3, which lies above 1, at 70.
-        ("40 30 -0 25 20 -1 -2 -3 1 -4", 1, (0, 40, 0, 0, 70, 40, 0, 70, 0, 0), 90),
+        # 2 (25 B) at 0 leaves 15 of that gap, too few for 3, which would lie above 1, at 70. As it goes beyond the 75 B
+        # that live at once, it goes first the next time: 3 at 0, 2 at 20 and 1 at 45, above both.
+        ("40 30 -0 25 20 -1 -2 -3 1 -4", 1, (0, 45, 0, 20, 0, 45, 20, 0, 0, 0), 75),
         # Granule 10: 1 B takes 10, 11 B take 20 above it.
         ("1 11", 10, (0, 10), 30),
     ],

@@ -104,7 +104,7 @@ class _History:
         return segments
 
     def _take(self, request: Request, asked: int, frames: list[_Entry], time_s: float) -> bool:
-        block = self._allocator.take(round_up(asked, self._granule_bytes), request.stream)
+        block = self._allocator.take(round_up(asked, self._granule_bytes), request.stream, request.pool)
         self._note_ranges(frames, time_s)
         if block is None:
             return False

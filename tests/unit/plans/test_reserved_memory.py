@@ -1,0 +1,171 @@
+"""Memory that a loop reserves ahead, for a captured step of a map of 40 MiB and a gradient of as much.
+
+An operation of forward makes the map and saves it, a second a loss of 4 B; backward makes the gradient of the map and
+then that of the weight (4 B); the update writes weight and, where there is one, a state of 24 MiB.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.captured_steps import Recording, simulator
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind, Role
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.private_pools import PrivatePools
+from vdnnsim.memory.requests import Overflow, Placed
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.plans.device_requests import Asked
+from vdnnsim.plans.placement import DoesNotFit, Placement, asked_by_iteration, place_plan
+from vdnnsim.plans.pool_units import Use
+from vdnnsim.plans.reserved_memory import STATES, Reserving
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.units import MIB
+
+AHEAD = AllocatorSettings(preallocated=True)
+LARGE = 40 * MIB
+STATE = 24 * MIB
+SMALL_BYTES = 2 * MIB
+"""One segment for all that is small."""
+
+
+def step_of(*, has_state: bool = False) -> CapturedStep:
+    r = Recording("toy", 1, ("fc", "loss"))
+    floats = (LARGE // 4,)
+    weight = r.memory("fc.weight", BufferKind.WEIGHTS, (1,), given=True)
+    x = r.memory("input", BufferKind.FEATURE_MAP, (1,), given=True)
+    y = r.memory("relu", BufferKind.FEATURE_MAP, floats)
+    loss = r.memory("loss", BufferKind.FEATURE_MAP, (1,))
+    d_y = r.memory("gradient of relu", BufferKind.GRADIENT_MAP, floats)
+    d_weight = r.memory("fc.weight.grad", BufferKind.WEIGHT_GRADIENT, (1,), held=True)
+    f, b = Phase.FORWARD, Phase.BACKWARD
+    r.run("relu", "fc", f, reads=[(Role.INPUT, x), (Role.WEIGHTS, weight)], writes=[(Role.OUTPUT, y)], saves=[y])
+    r.run("mean", "loss", f, reads=[(Role.INPUT, y)], writes=[(Role.OUTPUT, loss)])
+    r.run("expand", "loss", b, reads=[(Role.INPUT, loss)], writes=[(Role.INPUT_GRADIENT, d_y)], forward=1)
+    reads = [(Role.OUTPUT_GRADIENT, d_y), (Role.OUTPUT, y)]
+    r.run("threshold_backward", "fc", b, reads=reads, writes=[(Role.WEIGHT_GRADIENT, d_weight)], forward=0)
+    state = [r.memory("fc.weight momentum", BufferKind.OPTIMIZER_STATE, (STATE // 4,), given=True)] if has_state else []
+    updates = [(Role.WEIGHTS, weight), *((Role.STATE, each) for each in state)]
+    r.run("add_", "", Phase.UPDATE, reads=[(Role.WEIGHT_GRADIENT, d_weight)], updates=updates)
+    return r.step()
+
+
+def plan_of(step: CapturedStep) -> TrainingPlan:
+    machine = simulator(step)
+    (made,) = machine.ready([PyTorch().plan(machine.setting())], "pytorch(p)")
+    return made
+
+
+def reserving(step: CapturedStep, mib: int, serve: Callable[[Sequence[Asked]], Placed | Overflow]) -> Reserving:
+    plan = plan_of(step)
+    iterations = asked_by_iteration(plan, simulator(step).limits)
+    return Reserving(plan, iterations, mib * MIB, 512, AHEAD, serve)
+
+
+def served(asked: Sequence[Asked]) -> Placed:
+    return Placed((None,) * len(asked), (0,) * len(asked), 0)
+
+
+@pytest.fixture
+def step() -> CapturedStep:
+    return step_of()
+
+
+def with_limits(step: CapturedStep, mib: int) -> Placement | DoesNotFit:
+    limits = replace(simulator(step, AHEAD).limits, device_bytes=mib * MIB, granule_bytes=512)
+    return place_plan(plan_of(step), limits)
+
+
+def test_one_segment_is_reserved_where_it_has_room_for_all(step: CapturedStep) -> None:
+    """What is left of 141 MiB beside a segment of small blocks, in whole pages of 2 MiB."""
+    found = with_limits(step, 141)
+    assert isinstance(found, Placement)
+    assert found.reserved is not None
+    assert found.reserved.own_bytes == 138 * MIB
+    assert found.reserved.small_bytes == SMALL_BYTES
+    assert not found.reserved.pools
+    assert found.pool_bytes == 140 * MIB
+
+
+def test_without_room_the_overflow_is_of_the_request_with_which_most_is_in_use(step: CapturedStep) -> None:
+    """The map, and as much again for what backward makes of it: the second request has no room in 60 MiB."""
+    found = with_limits(step, 60)
+    assert isinstance(found, DoesNotFit)
+    assert found.requested_bytes == LARGE
+    assert found.largest_free_bytes < LARGE
+
+
+def test_private_pools_are_tried_where_one_segment_has_gaps(step: CapturedStep) -> None:
+    """As if no request found room but in private pools: the large map has one of its own, from its operation on."""
+
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        if any(each.request.pool > STATES for each in asked):
+            return served(asked)
+        return Overflow(len(asked) - 1, (), 0, 0)
+
+    found = reserving(step, 200, serve).reserved()
+    assert isinstance(found.answer, Placed)
+    assert found.memory.private
+    assert {use for use, _ in found.memory.pools} == {Use.RUN}
+    assert set(found.memory.pools.values()) <= set(found.memory.private)
+    reserved = [each.request for each in found.iterations[0] if each.request.key >= len(plan_of(step).buffers)]
+    private_bytes = sum(map(sum, found.memory.private.values()))
+    assert sum(each.nbytes or 0 for each in reserved) == found.memory.own_bytes + private_bytes
+
+
+@pytest.mark.parametrize("mib", [82, 200])
+def test_what_no_reservation_has_room_for_overflows(step: CapturedStep, mib: int) -> None:
+    """Of 82 MiB 80 are for what is large: both blocks of 40 MiB, but not with room for gaps beside one's segment."""
+
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        return Overflow(len(asked) - 1, (), 0, 0)
+
+    found = reserving(step, mib, serve).reserved()
+    assert isinstance(found.answer, Overflow)
+    assert found.answer.free_bytes >= 0
+
+
+def test_states_of_the_first_update_have_a_pool_of_their_own() -> None:
+    """Of a chain that is updated with momentum, from the first state on; later updates use PyTorch's own pool."""
+    found = reserving(step_of(has_state=True), 200, served).reserved()
+    pools = [[each.request.pool for each in iteration] for iteration in found.iterations]
+    assert STATES in pools[0]
+    assert not any(map(any, pools[1:]))
+
+
+def test_states_lie_amid_the_rest_where_only_that_has_room() -> None:
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        is_apart = any(each.request.pool == STATES for each in asked)
+        return Overflow(len(asked) - 1, (), 0, 0) if is_apart else served(asked)
+
+    found = reserving(step_of(has_state=True), 200, serve).reserved()
+    assert isinstance(found.answer, Placed)
+    assert not found.memory.states_bytes
+
+
+def test_expandable_segments_are_never_cut(step: CapturedStep) -> None:
+    settings = replace(AHEAD, expandable_segments=True)
+    limits = replace(simulator(step, settings).limits, device_bytes=60 * MIB, granule_bytes=512, total_bytes=None)
+    assert isinstance(place_plan(plan_of(step), limits), DoesNotFit)
+
+
+def test_no_other_memory_model_reserves_ahead(step: CapturedStep) -> None:
+    limits = replace(simulator(step, MemoryModel.PYTORCH).limits, device_bytes=200 * MIB)
+    placed = place_plan(plan_of(step), limits)
+    assert isinstance(placed, Placement)
+    assert placed.reserved is None
+
+
+def test_a_layout_that_is_too_high_says_what_is_lacking(step: CapturedStep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By 5 MiB, so the request with which most is in use finds 5 MiB less than its 40."""
+    monkeypatch.setattr(PrivatePools, "cuts", lambda _: iter([5 * MIB, 7 * MIB]))
+
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        return Overflow(next(at for at, each in enumerate(asked) if each.request.nbytes == LARGE), (), 0, 0)
+
+    answer = reserving(step, 200, serve).reserved().answer
+    assert isinstance(answer, Overflow)
+    assert answer.largest_free_bytes == LARGE - 5 * MIB

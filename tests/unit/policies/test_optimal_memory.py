@@ -1,0 +1,68 @@
+"""The memory model in which `optimal` plans a captured model, and what its certificate says of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.captured_steps import chain, simulator
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import MIB
+
+AHEAD = AllocatorSettings(preallocated=True)
+GROWING = AllocatorSettings(expandable_segments=True)
+
+
+def machine_with(mib: float, model: MemoryChoice = MemoryModel.PYTORCH) -> Simulator:
+    machine = simulator(chain(), model)
+    limits = replace(machine.limits, device_bytes=round(mib * MIB), granule_bytes=512, total_bytes=None)
+    return replace(machine, limits=limits)
+
+
+def words(plan: TrainingPlan) -> str:
+    assert plan.certificate is not None
+    return plan.certificate.memory
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_memory_is_reserved_ahead_where_that_has_room(*, recompute: bool) -> None:
+    """All of the chain lies in a segment of 2 MiB for small blocks."""
+    machine = machine_with(60)
+    plan = Optimal(recompute=recompute, time_limit="1 s").plan(machine.setting())
+    assert plan.memory_model == AHEAD
+    assert words(plan) == "reserved ahead by the loop"
+    placed = machine.place(plan)
+    assert isinstance(placed, Placement)
+    assert placed.reserved is not None
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_a_plan_that_fits_nowhere_is_of_the_machine(*, recompute: bool) -> None:
+    """1 MiB is no room for a segment, whatever the allocator; without recomputation for no part of it either."""
+    plan = Optimal(recompute=recompute, time_limit="1 s" if not recompute else "1 ms").plan(machine_with(1).setting())
+    assert plan.memory_model is None
+    assert words(plan) == "PyTorch's allocator as it is set (its defaults)"
+
+
+def test_segments_that_grow_as_set_are_reserved_ahead() -> None:
+    plan = Optimal(time_limit="1 s").plan(machine_with(200, GROWING).setting())
+    assert plan.memory_model == replace(GROWING, preallocated=True)
+
+
+def test_large_blocks_that_are_never_split_are_not_reserved_ahead() -> None:
+    """The second choice is expandable segments, in which nothing is uncut."""
+    settings = AllocatorSettings(max_split_size_mb=100)
+    plan = Optimal(time_limit="1 s").plan(machine_with(200, settings).setting())
+    assert plan.memory_model == replace(settings, expandable_segments=True)
+    assert "expandable" in words(plan)
+
+
+@pytest.mark.parametrize("model", [AHEAD, MemoryModel.BEST_FIT, MemoryModel.IDEAL])
+def test_what_the_user_chose_is_kept(model: MemoryChoice) -> None:
+    plan = Optimal(time_limit="1 s").plan(machine_with(60, model).setting())
+    assert plan.memory_model is None
+    assert not words(plan)

@@ -1,0 +1,139 @@
+"""Offline packing: addresses for blocks whose lifetimes are known, as low as possible altogether.
+
+No layout is lower than the most bytes that live at once. Blocks are placed one after the other, each at the lowest
+address that is free during its lifetime: the largest first, those with most bytes times lifetime first, and those that
+live longest first. While a layout reaches above the bound, the blocks that do are placed earlier the next time. That
+ends after a number of rounds that depends on the number of blocks alone, so that the same blocks get the same layout.
+
+To pack with the least height is NP-hard. Sources: Pisarchyk and Lee, "Efficient memory management for deep neural net
+inference", 2020 (greedy by size for offset calculation); Maas et al., "TelaMalloc", ASPLOS 2023, and Moffitt,
+"MiniMalloc", ASPLOS 2023 (orders by size, area and lifetime, each block at the lowest address); Joslin and Clements,
+"Squeaky wheel optimization", JAIR 1999 (what was placed badly goes first).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+MOST_ROUNDS: Final = 64
+PLACED_BLOCKS: Final = 20_000
+"""Blocks that are placed in all rounds of an order, at most, but for the first round."""
+_SHARE: Final = 0.2
+"""Of all blocks, how many places a block moves ahead each time that it lies above the bound; the largest twice."""
+
+
+class Lifetime(NamedTuple):
+    """A block and the half-open range of time in which it lives."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+class Packing(NamedTuple):
+    """A layout.
+
+    Attributes:
+        offsets: of the blocks, in their order.
+        bound_bytes: no layout is lower.
+    """
+
+    offsets: tuple[int, ...]
+    height_bytes: int
+    bound_bytes: int
+
+    @property
+    def gap(self) -> float:
+        """By how much the layout is higher than the bound, as a fraction."""
+        return self.height_bytes / self.bound_bytes - 1 if self.bound_bytes else 0.0
+
+
+def pack(
+    lives: Sequence[Lifetime], among: Sequence[tuple[int, Lifetime]] = (), goal_bytes: int | None = None
+) -> Packing:
+    """Return the lowest of `packings`."""
+    return min(packings(lives, among, goal_bytes), key=lambda each: each.height_bytes)
+
+
+def packings(
+    lives: Sequence[Lifetime], among: Sequence[tuple[int, Lifetime]] = (), goal_bytes: int | None = None
+) -> Iterator[Packing]:
+    """Yield the lowest layout of each order of blocks, until one reaches the goal, by default the bound.
+
+    `among` are blocks that have addresses.
+    """
+    placed = [(start, *life) for start, life in among]
+    fixed = np.array(placed, np.int64).reshape(len(placed), 4).T
+    sizes, first, last = np.array(lives, np.int64).reshape(len(lives), 3).T
+    bound_bytes = most_live_bytes(lives)
+    if goal_bytes is None:
+        goal_bytes = bound_bytes
+    span = last - first
+    # Beside those with addresses, blocks with the least room go first.
+    taken = _live_bytes([life for _, life in among], int(last.max(initial=0)))
+    most_taken = np.array([taken[begin:end].max(initial=0) for begin, end in zip(first, last, strict=True)], np.int64)
+    orders = ((first, -sizes, -most_taken), (first, -sizes * span), (-sizes, -span))
+    for order in map(np.lexsort, orders):
+        offsets, height_bytes = _improved(sizes, first, last, order, fixed, goal_bytes)
+        yield Packing(tuple(offsets.tolist()), height_bytes, bound_bytes)
+        if height_bytes <= goal_bytes:
+            break
+
+
+def most_live_bytes(lives: Sequence[Lifetime]) -> int:
+    """Return the most bytes that live at once."""
+    return int(_live_bytes(lives, 0).max(initial=0))
+
+
+def _live_bytes(lives: Sequence[Lifetime], end: int) -> Integers:
+    """Return the live bytes by time, at least until `end`."""
+    sizes, first, last = np.array(lives, np.int64).reshape(len(lives), 3).T
+    change = np.zeros(max(end, int(last.max(initial=0))) + 1, np.int64)
+    np.add.at(change, first, sizes)
+    np.subtract.at(change, last, sizes)
+    return change.cumsum()
+
+
+def _improved(
+    sizes: Integers, first: Integers, last: Integers, order: Integers, fixed: Integers, goal_bytes: int
+) -> tuple[Integers, int]:
+    """Place blocks in an order, and again with those ahead that lay above the goal; return the lowest layout."""
+    number = len(sizes)
+    turn = np.empty(number)
+    turn[order] = np.arange(number)
+    least_bytes, best = np.iinfo(np.int64).max, np.zeros(number, np.int64)
+    for _ in range(min(MOST_ROUNDS, max(1, PLACED_BLOCKS // max(1, number)))):
+        offsets = _placed(sizes, first, last, np.argsort(turn, kind="stable"), fixed)
+        ends = offsets + sizes
+        height_bytes = int(ends.max(initial=0))
+        if height_bytes < least_bytes:
+            least_bytes, best = height_bytes, offsets
+        if height_bytes <= goal_bytes:
+            break
+        above = ends > goal_bytes
+        turn[above] -= _SHARE * number * (0.5 + sizes[above] / sizes.max())
+    return best, least_bytes
+
+
+def _placed(sizes: Integers, first: Integers, last: Integers, order: Integers, fixed: Integers) -> Integers:
+    """Return the offsets of blocks, each at the lowest address that is free when its turn comes."""
+    offsets = np.empty_like(sizes)
+    # Of the blocks placed so far.
+    starts, ends, begins, dies = (np.concatenate((each, offsets)) for each in fixed)
+    ends += starts
+    for placed, block in enumerate(order, start=fixed.shape[1]):
+        nbytes = sizes[block]
+        (meets,) = np.nonzero((begins[:placed] < last[block]) & (dies[:placed] > first[block]))
+        meets = meets[np.argsort(starts[meets])]
+        reached = np.maximum.accumulate(ends[meets])
+        start = 0
+        if len(meets) and starts[meets[0]] < nbytes:
+            (rooms,) = np.nonzero(starts[meets[1:]] - reached[:-1] >= nbytes)
+            start = reached[rooms[0] if len(rooms) else -1]
+        offsets[block] = starts[placed] = start
+        ends[placed], begins[placed], dies[placed] = start + nbytes, first[block], last[block]
+    return offsets

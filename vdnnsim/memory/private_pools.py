@@ -1,0 +1,180 @@
+"""Private pools of PyTorch's allocator for the blocks of an iteration, by layouts of their addresses.
+
+PyTorch's allocator gives a request the smallest free block that holds it, and does not know what comes later: in one
+segment, blocks that stay come to lie where a large one is wanted soon. So blocks are laid out ahead
+(`vdnnsim.memory.packing`): those of the largest size first, and what none of them crosses is a segment of a private
+pool; around these all others, in the rest of the memory, PyTorch's own pool, and in the segments in their time. Where
+that layout has blocks of the next size, the next layout keeps them, so that they have segments too, and so on.
+
+Blocks of one unit are allocated in one pool. Within a pool PyTorch's rules place them, and may leave gaps; so each
+layout is varied: whether smaller blocks may lie beside large ones, which pool is filled first, and how much of
+PyTorch's own is left for gaps.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, product
+from typing import Final, NamedTuple
+
+from vdnnsim.memory.packing import Lifetime, Packing, pack, packings
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
+
+MOST_SIZES: Final = 4
+"""Sizes of blocks, from the largest, that have segments."""
+MOST_SEGMENTS: Final = 16
+MOST_SPARE: Final = 1 / 8
+VARIANTS: Final = ((True, 1 / 32), (True, MOST_SPARE), (False, 1 / 32))
+"""Whether PyTorch's own pool is filled first, and the part of it that is left for gaps."""
+_WALL_BYTES: Final = 512
+
+Place = tuple[int, int]
+"""The number of a segment, 0 for PyTorch's own pool, and an offset in it."""
+
+
+class Cut(NamedTuple):
+    """Private pools, numbered from 1 on.
+
+    Attributes:
+        segments: by pool, their bytes.
+        pools: by unit; others use PyTorch's own.
+    """
+
+    segments: Mapping[int, Sequence[int]]
+    pools: Mapping[Hashable, int]
+
+
+@dataclass(frozen=True)
+class PrivatePools:
+    """Blocks that are to lie in some memory.
+
+    Attributes:
+        units: of the blocks; None for one that is always in PyTorch's own pool.
+    """
+
+    blocks: Sequence[Lifetime]
+    units: Sequence[Hashable | None]
+    nbytes: int
+
+    def cuts(self) -> Iterator[Cut | int]:
+        """Yield private pools by layouts; where a layout is higher than the memory, by how much."""
+        blocks, found = self._steered, dict[int, Place]()
+        sizes = sorted({each.nbytes for each in blocks.values() if each.nbytes >= LARGE_SEGMENT_BYTES}, reverse=True)
+        segments, large = list[int](), dict[int, Place]()
+        for nbytes in sizes[:MOST_SIZES]:
+            alike = [at for at, each in blocks.items() if each.nbytes == nbytes]
+            if not found.keys() >= set(alike):
+                offsets = pack([blocks[at] for at in alike]).offsets
+                found |= {at: (0, offset) for at, offset in zip(alike, offsets, strict=True)}
+            large |= {at: found[at] for at in alike if found[at][0]}
+            beyond = {at: found[at][1] for at in alike if not found[at][0]}
+            for part in _parts((offset, blocks[at]) for at, offset in beyond.items()):
+                segments.append(round_up(len(part), SEGMENT_GRANULE_BYTES))
+                large |= {at: (len(segments), each - part.start) for at, each in beyond.items() if each in part}
+            own_bytes = self.nbytes - sum(segments)
+            if own_bytes * (1 - MOST_SPARE) < self._always_own.height_bytes or len(segments) > MOST_SEGMENTS:
+                return
+            pools, of_pool = self._joined(large), defaultdict[int, list[int]](list)
+            for segment, segment_bytes in enumerate(segments, 1):
+                of_pool[pools[segment]].append(segment_bytes)
+            for beside, (own_first, spare) in product((False, True), VARIANTS):
+                regions = _Regions([int(own_bytes * (1 - spare)), *segments], own_first=own_first)
+                small = self._around(large, {} if beside else pools, regions)
+                if isinstance(small, int):
+                    yield small
+                    continue
+                found = large | small
+                yield Cut(of_pool, self._pools(large, small, pools))
+
+    @cached_property
+    def _steered(self) -> dict[int, Lifetime]:
+        return {at: each for at, each in enumerate(self.blocks) if self.units[at] is not None}
+
+    @cached_property
+    def _always_own(self) -> Packing:
+        return pack([each for at, each in enumerate(self.blocks) if at not in self._steered])
+
+    def _around(
+        self, large: Mapping[int, Place], pools: Mapping[int, int], regions: "_Regions"
+    ) -> dict[int, Place] | int:
+        """Lay out the other blocks around large ones, not in their pools while they live, if these are named.
+
+        Return the bytes by which it is too high, if it is.
+        """
+        own = [each for at, each in enumerate(self.blocks) if at not in self._steered]
+        among = [(regions.address((0, at)), each) for at, each in zip(self._always_own.offsets, own, strict=True)]
+        for at, place in large.items():
+            whole = [each for each, pool in pools.items() if pool == pools[place[0]]]
+            among += [regions.filled(each, self.blocks[at]) for each in whole]
+            among.append((regions.address(place), self.blocks[at]))
+        walls = regions.walls(max(each.last for each in self.blocks))
+        small = {at: each for at, each in self._steered.items() if at not in large}
+        layout = next(packings([*small.values()], [*walls, *among], regions.end))
+        if layout.height_bytes > regions.end:
+            return layout.height_bytes - regions.end
+        return dict(zip(small, map(regions.place, layout.offsets), strict=True))
+
+    def _joined(self, large: Mapping[int, Place]) -> dict[int, int]:
+        """Return by segment its pool: one for all segments in which a unit has blocks."""
+        joined = {each: each for each in range(1 + max(segment for segment, _ in large.values()))}
+        first = dict[Hashable, int]()
+        for at, (segment, _) in large.items():
+            before, after = joined[first.setdefault(self.units[at], segment)], joined[segment]
+            joined = {each: before if pool == after else pool for each, pool in joined.items()}
+        return joined
+
+    def _pools(
+        self, large: Mapping[int, Place], small: Mapping[int, Place], pools: Mapping[int, int]
+    ) -> dict[Hashable, int]:
+        """Return the pools of units: that of a large block, that of all others, or else PyTorch's own."""
+        found = dict[Hashable, int]()
+        for at, (segment, _) in small.items():
+            unit, pool = self.units[at], pools[segment]
+            found[unit] = pool if found.get(unit, pool) == pool else 0
+        found |= {self.units[at]: pools[segment] for at, (segment, _) in large.items()}
+        return {unit: pool for unit, pool in found.items() if pool}
+
+
+class _Regions:
+    """Addresses for PyTorch's own pool and for the segments of private ones, with walls between them.
+
+    Those at lower addresses are filled first: PyTorch's own and then the segments, or else the segments from the last.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, own_first: bool) -> None:
+        self._sizes = sizes
+        self._order = [*range(len(sizes))] if own_first else [*reversed(range(len(sizes)))]
+        self._ends = [*accumulate(sizes[each] + _WALL_BYTES for each in self._order)]
+        ends = zip(self._order, self._ends, strict=True)
+        self._starts = {each: end - sizes[each] - _WALL_BYTES for each, end in ends}
+        self.end = self._ends[-1] - _WALL_BYTES
+
+    def walls(self, last: int) -> list[tuple[int, Lifetime]]:
+        """Return blocks until a time, which no other crosses."""
+        return [(end - _WALL_BYTES, Lifetime(_WALL_BYTES, 0, last)) for end in self._ends]
+
+    def filled(self, segment: int, life: Lifetime) -> tuple[int, Lifetime]:
+        """Return a block that takes all of a segment."""
+        return self._starts[segment], life._replace(nbytes=self._sizes[segment])
+
+    def address(self, place: Place) -> int:
+        """Return the address of a place."""
+        return self._starts[place[0]] + place[1]
+
+    def place(self, address: int) -> Place:
+        """Return the place of an address."""
+        segment = self._order[bisect_right(self._ends, address)]
+        return segment, address - self._starts[segment]
+
+
+def _parts(placed: Iterable[tuple[int, Lifetime]]) -> list[range]:
+    """Return the ranges of addresses that no block crosses, of blocks with addresses."""
+    parts = list[range]()
+    for start, life in sorted(placed):
+        if not parts or start >= parts[-1].stop:
+            parts.append(range(start, start))
+        parts[-1] = range(parts[-1].start, max(parts[-1].stop, start + life.nbytes))
+    return parts

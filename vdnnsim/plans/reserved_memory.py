@@ -1,0 +1,223 @@
+"""Memory that a loop under a plan reserves ahead, so that its blocks get the addresses that were planned for them.
+
+It is one segment of PyTorch's own pool if that has room for every request, else several, most of them in private pools
+(`torch.cuda.MemPool`) that the loop puts in use for the operations whose results lie there
+(`vdnnsim.memory.private_pools`). What PyTorch's rules do within the pools is replayed, to the address, and the first
+reservation with room is taken.
+
+Optimizer states that the first update makes are allocated in a private pool of their own, which is not reserved ahead:
+amid the blocks of a step they would split it for good.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, count, takewhile
+from typing import Final, NamedTuple
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.memory.packing import Lifetime, most_live_bytes
+from vdnnsim.memory.private_pools import Cut, PrivatePools
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.segments import LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.plans.device_requests import Asked
+from vdnnsim.plans.operations import Compute
+from vdnnsim.plans.pool_units import Unit, units_of
+from vdnnsim.plans.repetition import first_products, leading_operations, reserved_bytes, whole_pages
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+
+STATES: Final = 1
+"""The private pool of optimizer states; those of blocks follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedMemory:
+    """What is reserved before the first step.
+
+    Attributes:
+        own_bytes: of the segment of PyTorch's own pool.
+        private: by private pool, bytes of its segments.
+        pools: private pools of units; the others use PyTorch's own.
+        small_bytes: of segments for small blocks, in all pools.
+        states_bytes: of segments of states that the first update makes in a pool of their own; 0 without one.
+        capacity_bytes: of all segments.
+    """
+
+    own_bytes: int
+    private: Mapping[int, Sequence[int]]
+    pools: Mapping[Unit, int]
+    small_bytes: int
+    states_bytes: int
+    capacity_bytes: int
+    settings: AllocatorSettings
+
+
+class Reserved(NamedTuple):
+    """The requests of several iterations, the first with those of a reservation, and how they are served."""
+
+    iterations: list[list[Asked]]
+    answer: Placed | Overflow
+    memory: ReservedMemory
+
+
+@dataclass(frozen=True)
+class Reserving:
+    """Reserves memory for the requests of several iterations, once given buffers have theirs.
+
+    Attributes:
+        serve: replays PyTorch's allocator.
+        boundaries: operations before which a loop can change the pool; None for all of forward, and for the first of
+            backward that belong to one of forward.
+    """
+
+    plan: TrainingPlan
+    iterations: Sequence[Sequence[Asked]]
+    capacity_bytes: int
+    granule_bytes: int
+    settings: AllocatorSettings
+    serve: Callable[[Sequence[Asked]], Placed | Overflow]
+    boundaries: AbstractSet[int] | None = None
+
+    def reserved(self) -> Reserved:
+        """Return the first reservation with room for every request.
+
+        If there is none, the overflow is of the request with which most is in use.
+        """
+        blocks = [life for _, life in self._blocks]
+        whole = self._with(_WHOLE, self._first_state)
+        lacking_bytes = most_live_bytes(blocks) - whole.memory.own_bytes
+        if isinstance(whole.answer, Placed):
+            return whole
+        if lacking_bytes <= 0 and not self.settings.expandable_segments:
+            lacking = [_lacking_bytes(whole)]
+            units = [self._units.get(operation) for operation, _ in self._blocks]
+            for cut in PrivatePools(blocks, units, whole.memory.own_bytes).cuts():
+                if isinstance(cut, int):
+                    lacking.append(cut)
+                    continue
+                found = self._with(cut, self._first_state)
+                if isinstance(found.answer, Placed):
+                    return found
+                lacking.append(_lacking_bytes(found))
+            lacking_bytes = min(lacking)
+        if self._first_state is not None and isinstance((amid := self._with(_WHOLE, None)).answer, Placed):
+            return amid
+        return whole._replace(answer=self._overflow(whole, max(1, lacking_bytes)))
+
+    def _overflow(self, whole: Reserved, lacking_bytes: int) -> Overflow:
+        """Return the overflow of the request with which most is in use, by so many bytes."""
+        held, most_bytes, in_use_bytes = dict[int, int](), 0, 0
+        found = Overflow(0, (), self.capacity_bytes, 0)
+        for position, (_, request) in enumerate(chain.from_iterable(whole.iterations)):
+            if request.key >= len(self.plan.buffers):
+                continue
+            in_use_bytes -= held.pop(request.key, 0)
+            if request.nbytes is None:
+                continue
+            nbytes, left_bytes = round_up(request.nbytes, self.granule_bytes), self.capacity_bytes - in_use_bytes
+            if in_use_bytes + nbytes > most_bytes:
+                most_bytes = in_use_bytes + nbytes
+                largest_bytes = min(max(0, nbytes - lacking_bytes), left_bytes)
+                found = Overflow(position, tuple(held), left_bytes, largest_bytes)
+            held[request.key] = nbytes
+            in_use_bytes += nbytes
+        return found
+
+    def _with(self, cut: Cut, first_state: int | None) -> Reserved:
+        """Serve the requests; PyTorch's own pool has what private ones leave."""
+        private = {STATES + pool: sizes for pool, sizes in cut.segments.items()}
+        pools = {unit: STATES + cut.pools[unit] for unit in set(self._units.values()) if unit in cut.pools}
+        head, *iterations = self._after_head
+        of_operation = {at: pools[unit] for at, unit in self._units.items() if unit in pools}
+        rest = [[_in_pool(each, of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
+        states = list[Asked]()
+        if first_state is not None:
+            updated = [_in_pool(each, STATES) for each in rest[0][first_state:]]
+            # What it frees was allocated before, unless its pool was.
+            made = set[int]()
+            for each in updated:
+                if each.request.pool == STATES:
+                    made.add(each.request.key)
+                if each.request.key in made:
+                    states.append(each)
+            rest[0] = rest[0][:first_state] + updated
+        small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
+        states_bytes = self._reserved_bytes(states, small=False)
+        left_bytes = self.capacity_bytes - small_bytes - states_bytes - self._reserved_bytes(head, small=False)
+        own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(private.values())), self.settings)
+        if own_bytes < OWN_SEGMENT_BYTES:
+            # PyTorch would take a larger segment.
+            own_bytes = 0
+        memory = ReservedMemory(
+            own_bytes, private, pools, small_bytes, states_bytes, self.capacity_bytes, self.settings
+        )
+        where, keys = head[-1].operation if head else rest[0][0].operation, count(len(self.plan.buffers))
+        segments = ((pool, nbytes) for pool, sizes in ({0: (own_bytes,)} | dict(private)).items() for nbytes in sizes)
+        sizes = [(next(keys), pool, nbytes) for pool, nbytes in segments]
+        taking = (Asked(where, Request(key, nbytes, pool=pool)) for key, pool, nbytes in sizes)
+        freeing = (Asked(where, Request(key, None)) for key, _, _ in sizes)
+        rest[0] = [*head, *taking, *freeing, *rest[0]]
+        return Reserved(rest, self.serve([*chain.from_iterable(rest)]), memory)
+
+    def _reserved_bytes(self, asked: Iterable[Asked], *, small: bool) -> int:
+        return reserved_bytes((each.request for each in asked), self.granule_bytes, self.settings, small=small)
+
+    @cached_property
+    def _after_head(self) -> list[list[Asked]]:
+        """The requests before the reservation, for given buffers and workspaces of cuBLAS, and those of iterations."""
+        begin, buffers, early = leading_operations(self.plan), self.plan.buffers, first_products(self.plan)
+        first = self.iterations[0]
+        given = [*takewhile(lambda each: each.operation < begin and buffers[each.request.key].given, first)]
+        rest = first[len(given) :]
+        is_early = [each.request.key in early and each.request.nbytes is not None for each in rest]
+        workspaces = [each for each, moves in zip(rest, is_early, strict=True) if moves]
+        stays = [each for each, moves in zip(rest, is_early, strict=True) if not moves]
+        return [[*workspaces, *given], stays, *(list(each) for each in self.iterations[1:])]
+
+    @cached_property
+    def _first_state(self) -> int | None:
+        """The request of the first iteration for the first state that the update makes; None if it makes none."""
+        buffers, touched = self.plan.buffers, {True: set[int](), False: set[int]()}
+        for each in self.plan.operations:
+            if isinstance(each, Compute):
+                touched[each.phase is Phase.UPDATE].update(each.reads, each.writes)
+        # A scale of losses is a state, too.
+        states = {each for each in touched[True] - touched[False] if buffers[each].kind is BufferKind.OPTIMIZER_STATE}
+        asked = ((at, each.request) for at, each in enumerate(self._after_head[1]))
+        return next((at for at, each in asked if each.nbytes is not None and each.key in states), None)
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, Lifetime]]:
+        """The large blocks of the second iteration, and the operation at which each is allocated."""
+        asked = self._after_head[min(2, len(self.iterations))]
+        found, living = list[tuple[int, Lifetime]](), dict[int, int]()
+        for at, (operation, request) in enumerate(asked):
+            if request.nbytes is None:
+                if (block := living.pop(request.key, None)) is not None:
+                    found[block] = found[block][0], found[block][1]._replace(last=at)
+            elif (nbytes := round_up(request.nbytes, self.granule_bytes)) > LARGEST_SMALL_BYTES and not request.stream:
+                living[request.key] = len(found)
+                found.append((operation, Lifetime(nbytes, at, len(asked))))
+        return found
+
+    @cached_property
+    def _units(self) -> Mapping[int, Unit]:
+        return units_of(self.plan, self.boundaries)
+
+
+_WHOLE: Final = Cut({}, {})
+
+
+def _lacking_bytes(found: Reserved) -> int:
+    """Return by how much the largest free block is too small for the request that fails."""
+    assert isinstance(found.answer, Overflow)
+    wanted = [*chain.from_iterable(found.iterations)][found.answer.position].request.nbytes
+    return max(1, (wanted or 0) - found.answer.largest_free_bytes)
+
+
+def _in_pool(asked: Asked, pool: int) -> Asked:
+    if not pool or asked.request.nbytes is None or asked.request.stream:
+        return asked
+    return asked._replace(request=asked.request._replace(pool=pool))
