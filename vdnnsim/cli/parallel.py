@@ -47,9 +47,9 @@ def parallel(
 ) -> None:
     """Rank the ways to train MODEL on several GPUs: does it fit, how fast, and what waits for what.
 
-    One rank of each layout is captured and replayed: fully sharded (fsdp, hsdp, zero2), copied (ddp, zero1), or with
-    layers split over GPUs (tp), with as few checkpoints as fit. Each layout trains --batch samples for each GPU. The
-    table here, its first line as a command to copy; page, CSV and picture in DIR.
+    One rank of each layout is captured and replayed, with as few checkpoints as fit: fully sharded (fsdp, hsdp, zero2)
+    or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The table here, its first line as a command
+    to copy; page, CSV and picture in DIR.
     """
     import msgspec
 
@@ -73,11 +73,10 @@ def parallel(
     request.check()
     if capability := compute_capability(profile.server):
         request = msgspec.structs.replace(request, compute_capability=capability)
-    asked = {each: parse_layout(each, "--layout") for each in layouts}
-    for name, layout in asked.items():
-        if layout.ranks != gpus:
-            raise InputError(f"--layout: {name} is for {layout.ranks} GPUs, expected {gpus}")
-    names = {name: layout.tensor for name, layout in asked.items()} or layouts_of(gpus, gpus)
+    for name in layouts:
+        if (ranks := parse_layout(name, "--layout").ranks) != gpus:
+            raise InputError(f"--layout: {name} is for {ranks} GPUs, expected {gpus}")
+    names = layouts or layouts_of(gpus, gpus)
     folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
 
     def capture(layout: "Layout") -> "CapturedStep":

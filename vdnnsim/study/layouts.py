@@ -1,11 +1,10 @@
 """Which layout over several GPUs: one rank of a model captured in each, replayed, and ranked by throughput.
 
-Every layout trains the same samples in a step: so many for each GPU, and ranks that split layers among them work on
-their samples together. Each is tried with the fewest checkpoints that fit, where the search begins with those that the
-layout before needed.
+Every layout trains the same samples in a step, so many for each GPU. Each is tried with the fewest checkpoints that
+fit, where the search begins with those that the layout before needed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
@@ -31,30 +30,18 @@ CHECKPOINTING: Final = ("none", "selective", "full")
 """From the fastest to the one that takes least memory."""
 _FIRST: Final = "fsdp"
 """Its rank says what others hold of parameters, gradients and states."""
-_MOST_SPLIT: Final = 8
-"""Ranks that split layers; more are not usual even where NVSwitch joins them."""
 
 
-def layouts_of(gpus: int, gpus_of_host: int) -> dict[str, int]:
-    """Return the layouts that are tried for so many GPUs, each with how many ranks split its layers.
-
-    Layers are split within a host alone, for each of them waits for a sum.
-    """
-    found = {f"fsdp={gpus}": 1}
-    if gpus > gpus_of_host and gpus % gpus_of_host == 0:
-        found[f"hsdp={gpus // gpus_of_host}x{gpus_of_host}"] = 1
-    found |= {f"{name}={gpus}": 1 for name in ("zero2", "zero1", "ddp")}
-    split = 2
-    while split <= min(gpus, gpus_of_host, _MOST_SPLIT):
-        if gpus % split == 0:
-            found[f"tp={split}" if split == gpus else f"fsdp={gpus // split},tp={split}"] = split
-        split *= 2
-    return found
+def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
+    """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host."""
+    copies = gpus // gpus_of_host
+    hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
+    return (f"{_FIRST}={gpus}", *hybrid, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
 
 
 def rank_layouts(
     gpus: int,
-    names: Mapping[str, int],
+    names: Sequence[str],
     samples: int,
     profile: Profile,
     policy: Policy,
@@ -66,7 +53,7 @@ def rank_layouts(
 
     Args:
         gpus: of every layout.
-        names: of the layouts, with how many ranks split layers.
+        names: of the layouts.
         samples: of a step, for each GPU.
         profile: of the machine.
         policy: of memory, within a rank.
@@ -80,8 +67,8 @@ def rank_layouts(
     first = 0
     sharded: CapturedStep | None = None
     sample = IMAGE
-    for name, split in names.items():
-        ways = [Layout(name, each, samples * split) for each in CHECKPOINTING]
+    for name in names:
+        ways = [Layout(name, each, samples) for each in CHECKPOINTING]
         if sharded is not None and (held := _held_bytes(name, sharded)) > gpu.memory_bytes:
             what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
             refused.append(Refused(ways[0], what))
@@ -97,7 +84,7 @@ def rank_layouts(
                 break
             if step.sample != IMAGE.name:
                 sample = Sample(step.sample, "token", step.sample_elements)
-            if split == 1 and name.startswith(_FIRST):
+            if name.startswith(_FIRST):
                 sharded = step
             if isinstance(found, Ranked):
                 first = level

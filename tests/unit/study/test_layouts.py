@@ -32,52 +32,48 @@ def captured(layout: Layout, *, given_bytes: int = 8) -> CapturedStep:
 
 
 def test_usual_layouts() -> None:
-    """Eight GPUs of one host may split layers two, four or eight ways; over hosts, copies of shards as well."""
-    whole = {"fsdp=8": 1, "zero2=8": 1, "zero1=8": 1, "ddp=8": 1}
-    assert layouts_of(8, 8) == {**whole, "fsdp=4,tp=2": 2, "fsdp=2,tp=4": 4, "tp=8": 8}
-    assert list(layouts_of(4, 2)) == ["fsdp=4", "hsdp=2x2", "zero2=4", "zero1=4", "ddp=4", "fsdp=2,tp=2"]
-    # Three ranks split nothing in two.
-    assert list(layouts_of(3, 8)) == ["fsdp=3", "zero2=3", "zero1=3", "ddp=3"]
+    """Over two hosts of two GPUs, a copy for each host as well; three GPUs on hosts of two make no equal groups."""
+    assert layouts_of(8, 8) == ("fsdp=8", "zero2=8", "zero1=8", "ddp=8")
+    assert layouts_of(4, 2) == ("fsdp=4", "hsdp=2x2", "zero2=4", "zero1=4", "ddp=4")
+    assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3")
 
 
 def test_checkpoints_only_where_needed() -> None:
     """What keeps everything needs more than 79 GiB, so the next layout begins with selective checkpoints.
 
-    A rank that splits layers in two has the samples of both, so eight GPUs train 8 x 3 in every layout. FSDP's shards
-    of 11 GiB are 88 GiB where every rank holds all parameters, and as much are their gradients: that is not captured.
+    Eight GPUs train 8 x 3 samples in every layout. FSDP's shards of 11 GiB are 88 GiB where every rank holds all
+    parameters, and as much are their gradients: that is not captured.
     """
     asked: list[Layout] = []
 
     def capture(layout: Layout) -> CapturedStep:
         asked.append(layout)
-        if layout.name == "tp=8":
-            raise CaptureError("the model has no linear layers")
+        if layout.name == "hsdp=2x4":
+            raise CaptureError("the model has no blocks")
         return captured(layout, given_bytes=(80 if layout.checkpointing == "none" else 11) * GIB)
 
     done: list[str] = []
-    names = {"fsdp=8": 1, "ddp=8": 1, "fsdp=4,tp=2": 2, "tp=8": 8}
+    names = "fsdp=8", "ddp=8", "zero2=8", "hsdp=2x4"
     ranking = rank_layouts(8, names, 3, SERVER, PyTorch(), capture, done=done.append)
     assert [(each.name, each.checkpointing, each.batch_size) for each in asked] == [
         ("fsdp=8", "none", 3),
         ("fsdp=8", "selective", 3),
-        ("fsdp=4,tp=2", "selective", 6),
-        ("tp=8", "selective", 24),
+        ("zero2=8", "selective", 3),
+        ("hsdp=2x4", "selective", 3),
     ]
-    assert done == list(names)
-    assert {each.layout.name for each in ranking.ranked} == {"fsdp=8", "fsdp=4,tp=2"}
+    assert done == [*names]
+    assert {each.layout.name for each in ranking.ranked} == {"fsdp=8", "zero2=8"}
     for each in ranking.ranked:
         assert each.samples_per_s == pytest.approx(24 / each.iteration_s)
     held, reason = ranking.refused
     assert held == Refused(Layout("ddp=8", "none", 3), held.reason)
     assert "176 GiB" in held.reason
-    assert reason.reason == "the model has no linear layers"
+    assert reason.reason == "the model has no blocks"
 
 
 def test_layout_that_fits_nowhere() -> None:
     """All three ways of checkpoints are tried; what the last would hold is said."""
-    ranking = rank_layouts(
-        8, {"fsdp=8": 1}, 1, SERVER, PyTorch(), lambda layout: captured(layout, given_bytes=80 * GIB)
-    )
+    ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, PyTorch(), lambda layout: captured(layout, given_bytes=80 * GIB))
     (refused,) = ranking.refused
     assert refused.layout.checkpointing == "full"
     assert "80.5 GiB of 79.0 GiB" in refused.reason
@@ -98,7 +94,7 @@ def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
 
 def test_report_of_layouts(tmp_path: Path) -> None:
     """16 sequences of 1,000 tokens in 2 s are 8,000 tokens/s, 1,000 on each of eight GPUs; a quarter is waited."""
-    rows = ranked("fsdp=8", 2.0, 0.5), ranked("tp=8", 4.0, 2.0)
+    rows = ranked("fsdp=8", 2.0, 0.5), ranked("zero2=8", 4.0, 2.0)
     refused = (Refused(Layout("ddp=8", "none", 2), "takes too much"),)
     ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
     assert rows[0].other_s == pytest.approx(0.5)
