@@ -126,7 +126,7 @@ def test_a_card_is_slower_by_no_more_than_its_worst_rate(
             gpu.product_s(element_type, product),
             gpu.convolution_s(element_type, shape, phase, groups=groups, channels_last=layout),
             gpu.stream_s(kind, product.rows * product.columns, normalized, channels_last=layout),
-            gpu.work_s(element_type, product.rows * product.columns, product.depth, is_gradient=layout),
+            gpu.work_s(element_type, product.rows * product.columns, int(product.depth), is_gradient=layout),
         )
         for name, gpu in gpus().items()
         if element_type in gpu.flop_per_s
