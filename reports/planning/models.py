@@ -47,7 +47,8 @@ class MixtralBlock(LlamaBlock):
         self.experts = Experts(width, hidden)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        return self.experts(x)
+        found: Tensor = self.experts(x)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from vdnnsim.planning.deadline import Deadline
 
-MOST_NODES: Final = 100
+MOST_NODES: Final = 40
 """Nodes of a search for integers: steps and not seconds, so that equal programs have equal solutions."""
 
-MOST_WHOLE: Final = 300
+MOST_WHOLE: Final = 60
 """Integers that are decided."""
 _SPLIT: Final = 1e-6
 """Distance from an integer that counts."""

@@ -279,12 +279,14 @@ class _Program:
             lp.row([(left[min(2 * at + 1, 2 * count)], 1.0), *passing], self._share(ready[position]))
             lp.row([(left[-1], 1.0), (back[2 * at], -1.0), *passing], self._share(coming[position]))
 
-    def _recomputations(self, count: int) -> list[list[int]]:
+    def _recomputations(self, count: int) -> tuple[list[int], list[int]]:
         """Return the time of recomputations that are due at each check, and of those that may have begun."""
-        terms = list[tuple[int, int, Term]]()
+        due, begun = list[tuple[int, int, Term]](), list[tuple[int, int, Term]]()
         for key, by_content in self._again.items():
             times = self.lp.column()
             for columns in by_content.values():
                 self.lp.row([*((each, 1.0) for each in columns), (times, -1.0)])
-            terms.append((self._at(self._ends[key]), self._at(self._begins[key]), (times, self._seconds[key[0]])))
-        return [self.lp.sums(((each[at], count + 1, each[2]) for each in terms), count + 1) for at in (0, 1)]
+            term = times, self._seconds[key[0]]
+            due.append((self._at(self._ends[key]), count + 1, term))
+            begun.append((self._at(self._begins[key]), count + 1, term))
+        return self.lp.sums(due, count + 1), self.lp.sums(begun, count + 1)

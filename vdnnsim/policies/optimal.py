@@ -18,6 +18,8 @@ from functools import partial
 from math import inf
 from typing import ClassVar, Final
 
+from msgspec import structs
+
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
@@ -37,7 +39,7 @@ from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.geeps import GeePS
-from vdnnsim.policies.interface import Policy, Setting, Trial, TrialPort, make_plan
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting, Trial, TrialPort, make_plan
 from vdnnsim.policies.layrub import LayrubInter
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.pytorch import PyTorch
@@ -59,6 +61,8 @@ SHARE_OF_PART: Final = 0.3
 """Of the time that is left, for a plan by bytes."""
 PARTS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.94, 0.92, 0.88)
 """Of the memory that is reserved ahead, for which plans are made by bytes, until one fits."""
+GOOD: Final = 0.01
+"""Gap above which a plan that fits by its bytes is compared with others."""
 ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
     *(SaveOnCpu, PyTorch, Checkpoint, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe),
     *(StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
@@ -137,8 +141,11 @@ class Optimal(Policy, frozen=True, kw_only=True):
         """Return the fastest plan that is found, in the first memory model that has room for one."""
         if setting.limits.model is MemoryModel.IDEAL:
             plan = self._searched(setting, movable, deadline)
-            is_enough = isinstance(setting.place(plan), Placement)
-            return plan if is_enough else self._or_faster(plan, setting, deadline)
+            if isinstance(setting.place(plan), Placement):
+                assert plan.certificate is not None
+                if setting.trials.run_trial(plan).cost_s <= plan.certificate.bound_s * (1 + GOOD):
+                    return plan
+            return self._or_faster(plan, setting, deadline)
         for model, words in _models(setting).items():
             within = setting if model is None else _in_memory(setting, model)
             plan = self._or_faster(self._in_turns(within, movable, deadline.part(SHARE)), within, deadline)
@@ -197,7 +204,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
         look_s = 0.0
         if not certificate.bound_s:
             return best
-        for policy in ALTERNATIVES:
+        others: list[Policy] = [each() for each in ALTERNATIVES]
+        if setting.limits.model is MemoryModel.IDEAL:
+            # Trials take as long as a search.
+            others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
+            others = [structs.replace(self, recompute=False), *others] if self.recompute else others
+        for policy in others:
             if best_s <= certificate.bound_s * (1 + NEAR):
                 break
             if not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over):
@@ -205,7 +217,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             remaining_s = deadline.remaining_s
             # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
             with suppress(PolicyError, PlanError):
-                other = make_plan(policy(), replace(setting, deadline=deadline))
+                other = make_plan(policy, replace(setting, deadline=deadline))
                 trial = setting.trials.run_trial(other)
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
                     best_s = trial.cost_s

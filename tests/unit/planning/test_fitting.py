@@ -106,15 +106,15 @@ def test_a_search_ends_at_its_deadline() -> None:
 
     Without a plan it goes on for the grace, and the more time it has the faster is what it finds.
     """
-    found = []
+    complete, times = list[bool](), list[float]()
     for seconds in (*range(0, 120, 3), 10**6):
         made = fitting(Places(299))
-        is_complete = made.search(Deadline(((count().__next__, seconds),)))
-        found.append((is_complete, made.best.found.seconds if made.best.found else inf))
-    times = [seconds for _, seconds in found]
+        complete.append(made.search(Deadline(((count().__next__, seconds),))))
+        times.append(made.best.found.seconds if made.best.found else inf)
     assert times == sorted(times, reverse=True)
-    assert found[0] == (False, inf)
-    assert found[-1] == (True, pytest.approx(23, rel=1e-3))
+    assert (complete[0], times[0]) == (False, inf)
+    assert complete[-1]
+    assert times[-1] == pytest.approx(23, rel=1e-3)
     known = fitting(Places(306))
     known.judged(NEVER)
     assert not fitting(Places(306), known.best.found).search(PAST)

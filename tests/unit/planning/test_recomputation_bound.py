@@ -13,6 +13,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import linear_program
 from vdnnsim.planning import recomputation_bound as module
+from vdnnsim.planning.contents import contents_of
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
@@ -109,8 +110,8 @@ def test_it_is_not_above_the_fluid_bound(monkeypatch: pytest.MonkeyPatch, seed: 
     fluid_s = math.inf if impossible(problem, stages) else fluid_optimum(stages, links).seconds
 
     assert bound_s(problem, links) <= fluid_s * (1 + 1e-6)
-    contents = module.contents_of
-    monkeypatch.setattr(module, "contents_of", lambda of: [each._replace(is_given=True) for each in contents(of)])
+    given = [each._replace(is_given=True) for each in contents_of(problem)]
+    monkeypatch.setattr(module, "contents_of", lambda _: given)
     assert bound_s(problem, links) == pytest.approx(fluid_s, rel=1e-4)
 
 

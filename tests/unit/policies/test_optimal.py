@@ -73,9 +73,8 @@ def test_gpus_that_share_a_link_plan_for_their_part_of_it() -> None:
 
     The bound, which holds whatever the other GPU does, counts on 10 B/s: 5 B are prefetched in 0.5 s.
     """
-    setting = Setting(
-        WORKLOAD, COSTS, AT_299, ReplayTrials(COSTS, AT_299), gpus=2, known_copies=HostCopies(SERVER, gpus=2)
-    )
+    trials, copies = ReplayTrials(COSTS, AT_299), HostCopies(SERVER, gpus=2)
+    setting = Setting(WORKLOAD, COSTS, AT_299, trials, gpus=2, groups=((0, 1),), known_copies=copies)
 
     plan = Optimal(recompute=False).plan(setting)
 

@@ -1,0 +1,100 @@
+"""`optimal` on random small transformers: between its bound and other policies, and no slower with more freedom."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.toy import ROOT
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, SmoothActivation, Smoothness
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.errors import PlanError, PolicyError
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.planning.explanations import floor_bytes
+from vdnnsim.planning.problem import problem_of
+from vdnnsim.plans.schedule import iteration
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import DecidedBy, Policy, make_plan
+from vdnnsim.policies.optimal import ALTERNATIVES, GOOD, Optimal
+from vdnnsim.scenario.simulator import Simulator
+
+SERVER = read_profile(find_profile("rtx_4090", ROOT / "scenarios"))
+
+OTHERS = [each() for each in ALTERNATIVES if each().decided_by is not DecidedBy.TRIALS]
+"""Policies that plan without trials, which take seconds."""
+
+
+@st.composite
+def transformers(draw: st.DrawFn) -> Workload:
+    """A few blocks of attention and a product, with normalizations before or behind, on some tokens."""
+    width, heads = draw(st.sampled_from((512, 1024))), 8
+    net = GraphBuilder("transformer", MapShape(1, steps=draw(st.sampled_from((256, 1024)))))
+    x = net.layer("embedding", Embedding(draw(st.sampled_from((1000, 30000))), width), 0)
+    is_before, wide = draw(st.booleans()), draw(st.sampled_from((2, 4)))
+    for number in range(draw(st.integers(1, 2))):
+
+        def normalized(name: str, y: int) -> int:
+            return net.layer(name, LayerNormalization(), y)
+
+        y = normalized(f"norm1_{number}", x) if is_before else x
+        y = net.layer(f"attention{number}", Attention(heads, heads), net.layer(f"qkv{number}", Linear(3 * width), y))
+        x = net.add(f"add1_{number}", net.layer(f"out{number}", Linear(width), y), x, relu=False)
+        y = normalized(f"norm2_{number}", x)
+        x = x if is_before else y
+        y = net.layer(f"up{number}", Linear(wide * width), y)
+        y = net.layer(f"gelu{number}", SmoothActivation(Smoothness.GELU), y)
+        x = net.add(f"add2_{number}", net.layer(f"down{number}", Linear(width), y), x, relu=False)
+    net.begin_classifier()
+    graph = net.build(net.layer("head", Linear(1000), x))
+    return Workload(graph, draw(st.sampled_from((8, 64))), optimizer=Optimizer.ADAM)
+
+
+def limited(workload: Workload, share: float) -> Simulator:
+    """A machine between what some kernel needs in any schedule and what the whole needs."""
+    machine = Simulator.of(workload, SERVER, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    granule = machine.limits.granule_bytes
+    kernels = problem_of(iteration(workload), workload, machine.costs, 0, granule).kernels
+    least = max(map(floor_bytes, kernels))
+    most = max(each.held_bytes + each.waiting_bytes + each.options[0].workspace_bytes for each in kernels)
+    return replace(machine, limits=replace(machine.limits, device_bytes=int(least + share * (most - least))))
+
+
+def planned(policy: Policy, machine: Simulator) -> tuple[TrainingPlan, float]:
+    """A plan and the seconds that it takes; infinite where it does not fit."""
+    plan = make_plan(policy, machine.setting())
+    trial = machine.run_trial(plan)
+    return plan, trial.cost_s if trial.fits else float("inf")
+
+
+@settings(max_examples=2)
+@given(workload=transformers(), share=st.sampled_from((0.1, 0.4, 0.7)))
+def test_optimal_is_between_its_bound_and_other_policies(workload: Workload, share: float) -> None:
+    """Within a percent of the bound the others are not asked, so that it may be that much slower."""
+    machine = limited(workload, share)
+    plan, seconds = planned(Optimal(), machine)
+    assert plan.certificate is not None
+    assert plan.certificate.complete
+    bound_s = plan.certificate.bound_s
+    assert bound_s <= seconds * (1 + 1e-9)
+    assert planned(Optimal(), machine)[1] == seconds, "the same question"
+
+    less = [planned(Optimal(recompute=False), machine)[1]]
+    for policy in OTHERS:
+        with suppress(PolicyError, PlanError):
+            other, other_s = planned(policy, machine)
+            less += [other_s] if other.workload == workload else []
+    assert seconds <= max(min(less), bound_s * (1 + GOOD)) * (1 + 1e-9)
+
+
+@pytest.mark.thorough
+@settings(max_examples=2)
+@given(workload=transformers(), share=st.sampled_from((0.1, 0.4, 0.7)))
+def test_states_that_may_be_on_the_host_make_no_plan_slower(workload: Workload, share: float) -> None:
+    machine = limited(workload, share)
+    (_, less_s), (_, more_s) = (planned(Optimal(offload_optimizer=each), machine) for each in (False, True))
+    assert more_s <= less_s * (1 + GOOD)
