@@ -23,6 +23,7 @@ from torch import nn
 
 from reports.measured.language_models import Llama
 from vdnnsim.analysis.metrics import stall_seconds
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.plans.liveness import last_forward_use
 from vdnnsim.plans.schedule import (
@@ -41,7 +42,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 from vdnnsim.policies.pytorch import PyTorch, PyTorchLoop
 from vdnnsim.report.result_table import write_csv
-from vdnnsim.scenario.captured import CapturedModel, captured_model, scenario_of
+from vdnnsim.scenario.captured import captured_model, scenario_of
 from vdnnsim.scenario.experiment import simulator_of
 
 RANKS: Final = 8
@@ -102,7 +103,9 @@ class BlockOffload(PyTorchLoop, frozen=True, kw_only=True):
         runs, backward = forward(workload), backward_layers(workload)
         run_of = {run.layer.index: position for position, run in enumerate(runs)}
         step_of = {layer.index: position for position, layer in enumerate(backward)}
-        out, waits, back = ([[] for _ in runs] for _ in range(3))
+        out: list[list[int]] = [[] for _ in runs]
+        waits: list[list[int]] = [[] for _ in runs]
+        back: list[list[int]] = [[] for _ in backward]
         for each in workload.graph.maps:
             block = _block(each.name)
             # The last block is read at once.
