@@ -67,13 +67,13 @@ def restored(problem: Problem, turn: int, order: Problem, dropped: Collection[in
         spans.append((first, stop, round_up(nbytes, problem.granule_bytes)))
         beside.append(Beside(kernel, following[first], following[stop], nbytes, is_kept))
 
-    for each, (at, kernel) in first_read.items():
-        enter(kernel, at, positions[idle[each].next], idle[each].nbytes, is_kept=True)
-    for each, (at, kernel) in made.items():
-        if each in dropped and each in idle:
-            spans.append((at, positions[idle[each].next], round_up(idle[each].nbytes, problem.granule_bytes)))
-        elif each not in idle and following[at] < following[last_read.get(each, at)]:
-            enter(kernel, at, last_read[each], buffers.nbytes(each), is_kept=False)
+    for buffer, (at, kernel) in first_read.items():
+        enter(kernel, at, positions[idle[buffer].next], idle[buffer].nbytes, is_kept=True)
+    for buffer, (at, kernel) in made.items():
+        if buffer in dropped and buffer in idle:
+            spans.append((at, positions[idle[buffer].next], round_up(idle[buffer].nbytes, problem.granule_bytes)))
+        elif buffer not in idle and following[at] < following[last_read.get(buffer, at)]:
+            enter(kernel, at, last_read[buffer], buffers.nbytes(buffer), is_kept=False)
     kernels, most = list[Kernel](), 0
     for each, nbytes in zip(order.kernels, sums_of(spans, len(order.kernels)), strict=True):
         most = max(most, each.held_bytes - nbytes)
@@ -81,5 +81,5 @@ def restored(problem: Problem, turn: int, order: Problem, dropped: Collection[in
             own = problem.kernels[len(kernels)]
             kernels.append(replace(own, held_bytes=max(most, own.held_bytes)))
             most = 0
-    until = {each: following[at] for each, (at, _) in made.items() if each in dropped}
+    until = {buffer: following[at] for buffer, (at, _) in made.items() if buffer in dropped}
     return replace(problem, kernels=tuple(kernels)), Restored(until, tuple(beside))

@@ -12,7 +12,7 @@ NVLINK = TopologyLink("gpu0-gpu1", 20e9, 19e9, 1e-6, Sharing.SPLIT_DUPLEX, kind=
 
 
 def pcie(name: str) -> TopologyLink:
-    return TopologyLink(name, 12e9, 13e9, 2e-6, Sharing.LOSSY_DUPLEX, 0.9, 0.75, "PCIe gen3 x16")
+    return TopologyLink(name, 12e9, 13e9, 2e-6, Sharing.LOSSY_DUPLEX, 0.9, 0.75, kind="PCIe gen3 x16")
 
 
 def test_the_tree_shows_every_link_and_what_joins_gpus_beside_it() -> None:
