@@ -27,7 +27,7 @@ _DECOMPOSING: Final = frozenset(
 )
 """Modules that rewrite operators by the device of their tensors."""
 _PROPAGATE: Final = inductor.fake_tensor_prop
-_DEVICE_OF: Final = FakeTensor.device.fget
+_DEVICE_OF: Final = vars(FakeTensor)["device"].fget
 
 
 @contextmanager
@@ -113,7 +113,7 @@ class _LooksLikeCuda(str):
 
     __slots__ = ()
     type = "cuda"
-    index = 0
+    index = 0  # type: ignore[assignment]  # that of a device, not of a text
 
 
 def _device_of(tensor: FakeTensor) -> Any:  # noqa: ANN401 - as PyTorch has it, or what stands in

@@ -76,8 +76,8 @@ def row_of(case: Case) -> Row:
         iteration.run(lambda _: None)
     allocated = torch.cuda.max_memory_allocated()
     captured, pretended = _kernels_of(step), _kernels_on_gpu(iteration)
-    names = [[_IDENTITY.sub(r"\1_\2", name) for name, _ in each] for each in (captured, pretended)]
-    same = SequenceMatcher(None, *names, autojunk=False).get_matching_blocks()
+    first, second = ([_IDENTITY.sub(r"\1_\2", name) for name, _ in each] for each in (captured, pretended))
+    same = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
     off = [
         abs(captured[block.a + each][1] - pretended[block.b + each][1]) for block in same for each in range(block.size)
     ]
@@ -162,7 +162,8 @@ class _Noted(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _kernels_on_gpu(iteration: Iteration) -> Kernels:
     with _Noted() as noted, timed_kernels(noted.note):
         iteration.run(noted.enter)
-    return noted.kernels
+    kernels: Kernels = noted.kernels
+    return kernels
 
 
 def compiled_page(rows: Sequence[Row]) -> str:

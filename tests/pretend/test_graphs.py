@@ -28,7 +28,7 @@ def test_a_graph_copies_at_each_launch_and_not_before() -> None:
 def test_a_launch_lasts_as_long_as_the_work_of_all_its_streams() -> None:
     """Two fills, one of them on a stream that joined, last as long as one after the other outside of a graph."""
     first, second = (torch.empty(256 * MIB, dtype=torch.uint8, device="cuda") for _ in range(2))
-    graph, beside = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    graph, beside = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.graph(graph):
         first.zero_()
         beside.wait_stream(torch.cuda.current_stream())
@@ -46,12 +46,12 @@ def test_a_launch_lasts_as_long_as_the_work_of_all_its_streams() -> None:
 
 def _lasts(work: Callable[[], None]) -> float:
     """Return the milliseconds of work, which the host issues in much less."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     work()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end)
+    return float(begin.elapsed_time(end))
 
 
 def test_memory_of_a_graph_is_its_own_until_it_goes() -> None:
@@ -82,15 +82,14 @@ def test_a_stream_that_records_is_not_waited_for() -> None:
 def test_torch_compile_with_little_overhead_has_a_pool_of_its_own() -> None:
     """Two forwards to warm up and record, then launches alone: nothing more is reserved."""
     free_cache()
-    layer = torch.compile(
-        nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda(), mode="reduce-overhead"
-    )
+    model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda()
+    layer = torch.compile(model, mode="reduce-overhead")
     reserved = []
     for _ in range(5):
-        torch.compiler.cudagraph_mark_step_begin()
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         layer(torch.randn(64, 256, device="cuda")).sum().backward()
-        layer.zero_grad()
+        model.zero_grad()
         reserved.append(torch.cuda.memory_reserved())
-    pools = {each["segment_pool_id"] for each in torch.cuda.memory_snapshot()}
+    pools = {each["segment_pool_id"] for each in torch.cuda.memory_snapshot()}  # type: ignore[no-untyped-call]
     assert len(pools) > 1
     assert len(set(reserved[2:])) == 1
