@@ -21,7 +21,7 @@ from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plans.pieces import Pieces
-from vdnnsim.plans.repetition import repeated
+from vdnnsim.plans.repetition import buffer_of, repeated
 from vdnnsim.plans.reserved_memory import ReservedMemory, Reserving
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
@@ -272,7 +272,7 @@ def _device_overflow(
         free_bytes=overflow.free_bytes,
         largest_free_bytes=overflow.largest_free_bytes,
         capacity_bytes=limits.pool_bytes(plan),
-        held_bytes=_by_kind(plan, ((each, sizes[each]) for each in overflow.held)),
+        held_bytes=_by_kind(plan, ((buffer_of(plan, each), sizes[each]) for each in overflow.held)),
     )
 
 

@@ -14,7 +14,14 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
-from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration, needed_bytes, place_repeatedly
+from vdnnsim.plans.placement import (
+    DoesNotFit,
+    MemoryLimits,
+    asked_by_iteration,
+    needed_bytes,
+    place_plan,
+    place_repeatedly,
+)
 from vdnnsim.plans.repetition import buffer_of, end_of_work, leading_operations, resident_buffers
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
@@ -142,6 +149,23 @@ def test_what_a_program_holds_is_freed_when_the_next_forward_has_returned() -> N
     assert [each for each in second if each[0] == "loss"] == [new, old]
     assert [each for each in last if each[0] == "loss"] == [new, old, old]
     assert second[second.index(old) + 1] == behind
+
+
+def test_what_a_program_holds_counts_in_what_does_not_fit() -> None:
+    """Beside 4 B of a loss, a GPU of 24 MiB has no 32 MiB for a gradient."""
+    r = Recording("large", 1, ("fc",))
+    x = r.memory("input", BufferKind.FEATURE_MAP, (1,), given=True)
+    y = r.memory("fc", BufferKind.FEATURE_MAP, (1,), held=True)
+    r.run("mm", "fc", Phase.FORWARD, reads=[(Role.INPUT, x)], writes=[(Role.OUTPUT, y)])
+    gradient = r.memory("fc.weight.grad", BufferKind.WEIGHT_GRADIENT, (8 * MIB,))
+    r.run("mm", "fc", Phase.BACKWARD, reads=[(Role.INPUT, x)], writes=[(Role.WEIGHT_GRADIENT, gradient)], forward=0)
+    run = simulator(r.step())
+
+    refused = place_plan(PyTorch().plan(run.setting()), replace(PYTORCH, device_bytes=24 * MIB))
+
+    assert isinstance(refused, DoesNotFit)
+    assert refused.requested_bytes == 32 * MIB
+    assert refused.held_bytes == ((BufferKind.FEATURE_MAP, 1024),)
 
 
 def two_states(optimizer: str) -> CapturedStep:
