@@ -1,5 +1,6 @@
 """The process group of a rank whose other ranks are not there, and what of FSDP no operator shows."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -44,7 +45,9 @@ def rank_of(ranks: int) -> Iterator[None]:
         found = distributed.get_world_size()
         raise CaptureError(f"--parallel: found {ranks} ranks, but this process is one of {found}; expected {found}")
     try:
-        with replaced(OperatorMode, "opened", _OPENED):
+        with replaced(OperatorMode, "opened", _OPENED), warnings.catch_warnings():
+            # Of a result that is a view, as that of a linear layer: harmless unless the user writes to it in place.
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
             yield
     finally:
         if own:
