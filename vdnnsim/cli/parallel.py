@@ -66,8 +66,8 @@ def parallel(
     gpus = there if gpus is None else gpus
     if there == 1:
         raise InputError(f"--hardware: {hardware} has one GPU, expected a profile of several, as h100_x8")
-    if gpus > there:
-        raise InputError(f"--gpus: found {gpus}, expected at most the {there} that {hardware} has")
+    if gpus > there and gpus % there:
+        raise InputError(f"--gpus: found {gpus}, expected at most {there}, or a multiple of it, of hosts as {hardware}")
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
     request.check()
@@ -76,7 +76,7 @@ def parallel(
     for name in layouts:
         if (ranks := parse_layout(name, "--layout").ranks) != gpus:
             raise InputError(f"--layout: {name} is for {ranks} GPUs, expected {gpus}")
-    names = layouts or layouts_of(gpus, gpus)
+    names = layouts or layouts_of(gpus, there)
     folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
 
     def capture(layout: "Layout") -> "CapturedStep":
