@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.captured_steps import chain, residual, sequences
+from tests.captured_steps import chain, residual, sequences, sharded
 from tests.command_line import csv_rows
 from vdnnsim.dnn.captured_file import write_captured_step
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import InputError, StudyError
 from vdnnsim.files.atomic import replace_file
 from vdnnsim.policies.registry import known_policies
@@ -107,3 +109,27 @@ def test_what_if_varies_the_batch_and_refuses_the_rest(folder: Path) -> None:
     assert change.before.number("max_memory_bytes") < change.after.number("max_memory_bytes")
     with pytest.raises(StudyError, match=r"^--set: 'workload\.optimizer': chain was captured, and its file states it"):
         what_if(base, folder, ["workload.optimizer=adam"], types)
+
+
+def test_links_between_ranks_decide_what_they_wait_for(folder: Path) -> None:
+    """NVLink moves what two ranks reduce in a fraction of the time of the host's memory.
+
+    They reduce 1 GiB twice, half of it over each link: at 200 GB/s in 2.7 ms each, over 16 lanes of PCIe, of at most
+    32 GB/s, in at least 16 ms.
+    """
+    step = sharded()
+    reduced = tuple(
+        each
+        if each.collective is None or each.phase is Phase.FORWARD
+        else msgspec.structs.replace(each, collective=msgspec.structs.replace(each.collective, nbytes=2**30))
+        for each in step.operations
+    )
+    write_captured_step(
+        msgspec.structs.replace(step, operations=reduced, ranks=2, parallel="fsdp=2"), folder / "rank.step.json"
+    )
+    text = "schema_version: 1\nworkload: {step: rank.step.json}\nhardware: rtx_4090_x4\npolicies: [pytorch]\n"
+    (folder / "s.yaml").write_text(text)
+    scenario = read_scenario(folder / "s.yaml", known_policies())
+    (change,) = what_if(scenario, folder, ["link.nvlink=200GB/s"], known_policies())
+    assert change.before.number("iteration_s") > 0.032
+    assert change.after.number("iteration_s") < 0.02

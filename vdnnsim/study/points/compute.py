@@ -138,12 +138,12 @@ class PointRunner:
 
     def _make_plans(self, simulator: Simulator, policy: Policy) -> _Plans:
         plans = simulator.ready(make_plans(policy, simulator.setting()), policy.label)
-        copies = simulator.gpus > 1 or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
+        copies = _exchanges(simulator) or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
         return _Plans(next(self._numbers), plans, copies)
 
     def _oracle(self, point: Resolved, simulator: Simulator) -> RunMetrics:
-        """Return the metrics of base(p) in unlimited memory; on one GPU it copies nothing."""
-        timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issuing
+        """Return the metrics of base(p) in unlimited memory; a GPU alone copies nothing."""
+        timed_by = point.copies_key if _exchanges(simulator) else simulator.server.host.issuing
         key = ("oracle", point.costs_key, timed_by, simulator.gpus, simulator.gradients, simulator.limits.granule_bytes)
         return self._replays.get((*key, simulator.limits.model), simulator.oracle)
 
@@ -161,6 +161,11 @@ class PointRunner:
             return measure(slowest, simulator.workload.batch_size)
 
         return self._replays.get(key, replay)
+
+
+def _exchanges(simulator: Simulator) -> bool:
+    """Return whether GPUs or ranks exchange anything over links."""
+    return simulator.gpus > 1 or any(each.collective is not None for each in simulator.workload.step.operations)
 
 
 def _cost_model(scenario: Scenario, speed: float) -> CostModel:
