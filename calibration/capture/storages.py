@@ -108,7 +108,9 @@ class StorageTable:
         self.lives = [self.lives[each] for each in numbers]
         kept = [self._views[each] for each in views]
         self._views = [msgspec.structs.replace(each, storage=numbers[each.storage]) for each in kept]
-        return numbers | {part: numbers[there] for part, (there, _, __) in into.items()}, views
+        renumbered = numbers | {part: numbers[there] for part, (there, _, __) in into.items()}
+        self._numbers = {key: renumbered[number] for key, number in self._numbers.items()}
+        return renumbered, views
 
     def storages(self) -> tuple[Storage, ...]:
         """Return the storages of the captured step."""

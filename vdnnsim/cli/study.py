@@ -29,6 +29,7 @@ What can be varied, the values of a scenario as they stand there:
 and figures of the machine, as in its profile:
   gpu.compute_speed         a factor: kernels take their time over it
   link.bandwidth            h2d and d2h at once, as 300 GB/s
+  link.nvlink               joins all GPUs of a server, as 300 GB/s
 """
 
 STUDY: Final = """\b

@@ -61,7 +61,9 @@ def test_max_batch_extends_two_captures(folder: Path, monkeypatch: pytest.Monkey
     done = CliRunner().invoke(cli, ["max-batch", *ASKED], catch_exceptions=False)
 
     assert done.exit_code == 0, done.stderr
-    assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [f"{n} in float32" for n in (4, 2)]
+    assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [
+        f"{n} in float32 with adamw" for n in (4, 2)
+    ]
     assert "captures at 2 and 4" in " ".join(done.stdout.split())
 
 

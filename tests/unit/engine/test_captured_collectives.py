@@ -15,6 +15,8 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Communicate, Release, Stream
+from vdnnsim.plans.placement import PlacedChange
+from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.simulator import Simulator
@@ -132,3 +134,19 @@ def test_a_rank_of_a_server_stands_for_the_others() -> None:
     copies = [each.setting().copies.seconds(Direction.D2H, 10) for each in simulators]
     assert copies == [1.0, 2.0]
     assert replay(sharded()).spans == replay(msgspec.structs.replace(sharded(), ranks=2)).spans
+
+
+def test_memory_of_the_communication_stream_may_change_under_its_collectives(trace: IterationTrace) -> None:
+    """They run in the order of that stream; memory of the compute stream may not."""
+    operations = trace.plan.operations
+    at, gather = next((at, each) for at, each in enumerate(operations) if isinstance(each, Communicate))
+    releases = {each.stream: at for at, each in enumerate(operations) if isinstance(each, Release)}
+    recorder = Recorder(trace.plan)
+    recorder.communication_starts(at, gather, 0.0)
+
+    def change(stream: Stream) -> None:
+        recorder.memory_change(PlacedChange(releases[stream], gather.writes[0], -16, None), 0.0)
+
+    change(Stream.COMMUNICATION)
+    with pytest.raises(AssertionError, match="changes under a copy"):
+        change(Stream.COMPUTE)

@@ -185,13 +185,13 @@ def test_states_of_a_captured_model_are_prefetched_after_the_last_micro_batch(mo
 def test_a_search_that_moves_states_in_vain_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory for all a plan that offloads every map is slower than one that keeps them and the states."""
     setting = toy_setting(WORKLOAD, COSTS)
-    search = Optimal._searched  # noqa: SLF001 - what may be unlucky
+    search = Optimal._planned  # noqa: SLF001 - what may be unlucky
 
     def unlucky(policy: Optimal, asked: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
         found = search(policy, asked, movable, deadline)
         return replace(VdnnAll().plan(asked), certificate=found.certificate) if movable else found
 
-    monkeypatch.setattr(Optimal, "_searched", unlucky)
+    monkeypatch.setattr(Optimal, "_planned", unlucky)
     kept, plan = (Optimal(offload_optimizer=each).plan(setting) for each in (False, True))
     assert setting.trials.run_trial(plan).cost_s == setting.trials.run_trial(kept).cost_s
     assert plan.certificate is not None

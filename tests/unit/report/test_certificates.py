@@ -104,5 +104,6 @@ def test_terminal_page_and_manifest_have_it(result: ScenarioResult, move: Policy
         "levers": ["conv1's FFT workspace competes with maps"],
         "stays": ["20 B of weights stay"],
         "complete": True,
+        "memory": "",
         "gap_ratio": 8.0 / 7.98 - 1,
     }
