@@ -48,8 +48,8 @@ _KINDS: Final = tuple(
 )
 """By the name of the main operation; the first match counts."""
 
-_COPIES: Final = frozenset({"clone", "copy_", "_to_copy", "contiguous"})
-"""Operations that only copy their input."""
+_COPIES: Final = frozenset({"clone", "copy_", "_to_copy", "contiguous", "split_with_sizes_copy", "chunk_cat"})
+"""Operations that only copy their input; the last two are FSDP's, between its buffers and weights and gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _main(numbers: Sequence[int], step: CapturedStep) -> int:
     def rank(number: int) -> tuple[bool, bool, bool, int, int]:
         operation = step.operations[number]
         is_loss = kind_of(operation, step) is LayerKind.LOSS
-        is_copy = operator_name(operation.name) in _COPIES
+        is_copy = operator_name(operation.name) in _COPIES or operation.aside
         return operation.work is not None, is_loss, not is_copy, operation.bytes_moved, -number
 
     return max(numbers, key=rank)

@@ -11,7 +11,7 @@ from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, exposed_seconds, model_flop
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import measure
-from vdnnsim.cost.trust import trust_in
+from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import IMAGE, Sample
@@ -122,8 +122,9 @@ def _replayed(
     planned = simulator.planned(policy)
     trace = simulator.replay(planned.plans, planned.replayed).gpus[0]
     held = runtime_bytes(trace, server.gpu)
-    if planned.refusals:
-        return Refused(layout, f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}")
+    if held > (most := certain_bytes(server.gpu.memory_bytes)) or planned.refusals:
+        whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
+        return Refused(layout, f"{whole}; {format_bytes(most)} are sure to fit")
     metrics = measure(trace, step.batch_size)
     precision = step.precision
     peak = server.gpu.flop_per_s.get(precision.autocast or precision.element_type)

@@ -204,6 +204,20 @@ def test_what_comes_before_the_first_map_belongs_to_its_layer() -> None:
     assert [(each.name, each.forward) for each in groups[:2]] == [("conv", (0, 1)), ("bn", (2,))]
 
 
+def test_copies_out_of_what_was_gathered_are_no_main_operation() -> None:
+    """An embedding of 4 B, and the copies of the next block's weights, which move 1,000 times as much."""
+    r = Recording("gathered", 1, ("words", "block"))
+    ids, table = r.memory("input", MAP, (1,), "int64", given=True), r.memory("words.weight", WEIGHTS, (4,), given=True)
+    gathered, whole = r.memory("gathered", WEIGHTS, (1000,)), r.memory("whole", WEIGHTS, (1000,))
+    x, y = r.memory("x", MAP, (1,)), r.memory("y", MAP, (1,), held=True)
+    r.run("embedding", "words", Phase.FORWARD, reads=[(X, ids), (W, table)], writes=[(Y, x)])
+    r.run("all_gather_copy_in", "block", Phase.FORWARD, writes=[(W, gathered)], aside=True)
+    r.run("split_with_sizes_copy", "block", Phase.FORWARD, reads=[(W, gathered)], writes=[(W, whole)])
+    r.run("mul", "", Phase.FORWARD, reads=[(X, x), (W, whole)], writes=[(Y, y)])
+    first, _ = groups_of(r.step(optimizer="none"))
+    assert (first.kind, first.forward) == (LayerKind.EMBEDDING, (0, 1, 2))
+
+
 def test_names_of_layers_are_told_apart_whatever_modules_are_called() -> None:
     """The second call of relu would be `layer1.0.relu 2`, which is conv2's path here, and comes first."""
     step = residual()
