@@ -80,9 +80,9 @@ def print_result(shown: "Document | Table | RenderableType", *notices: str, pipe
 
     text, terminal = StringIO(), sys.stdout is not None and sys.stdout.isatty()
     # A pipe has no width of its own.
-    Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
-        rendered(shown)
-    )
+    console = Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False)
+    # Commands to copy may be longer than a line.
+    console.print(rendered(shown), crop=False)
     printed = text.getvalue()
     _write_with_notices(printed if terminal else unpadded(printed), notices)
 

@@ -51,8 +51,13 @@ def test_ranking_of_layouts(captured: list[Request]) -> None:
 
 
 def test_one_layout(captured: list[Request]) -> None:
-    vdnnsim(*ASKED, "h100_x8", "--layout", "fsdp=8", "--precision", "amp_bf16")
+    """Its command is one line, however long."""
+    options = "--tokens", "8192", "--precision", "amp_bf16", "--optimizer", "adamw_fused", "--param-groups", "8"
+    done = vdnnsim(*ASKED, "h100_x8", "--layout", "fsdp=8", *options)
     assert [each.parallel for each in captured] == ["fsdp=8"]
+    (command,) = (line for line in done.stdout.splitlines() if line.startswith("vdnnsim run"))
+    assert len(command) > 120
+    assert command.endswith(" --parallel fsdp=8 --hardware h100_x8")
 
 
 @pytest.mark.parametrize(
