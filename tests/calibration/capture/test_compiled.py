@@ -86,8 +86,12 @@ def test_a_kernel_that_writes_what_it_reads_updates_it(step: Captured) -> None:
     assert accesses["norm.running_mean"].writes
 
 
+@pytest.mark.thorough
 def test_a_model_is_compiled_once() -> None:
-    """Two graphs, one on each side of the break, though an iteration warms up before one is recorded."""
+    """Two graphs, one on each side of the break, though an iteration warms up before one is recorded.
+
+    Behind many other captures in one process Dynamo was seen to compile one of them again, which costs time alone.
+    """
     counters.clear()
     vdnnsim.capture(TwoPieces(), torch.ones(4, 8), loss=lambda y: y, optimizer="sgd", compile=True)
     assert counters["stats"]["unique_graphs"] == 2
