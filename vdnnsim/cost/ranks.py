@@ -41,8 +41,7 @@ def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
     Raises:
         ProfileError: it has too few GPUs, or several servers would not be full or not be joined.
     """
-    topology = server.topology
-    gpus = 1 if topology is None else len(topology.gpus)
+    topology, gpus = server.topology, server.gpu_count
     if topology is None or gpus == 1:
         raise ProfileError(f"{file}: has one GPU, expected {ranks} for so many ranks, as h100_x8 has eight")
     if ranks > gpus and not topology.cards:

@@ -197,6 +197,11 @@ class Server:
     cost_model_kind: str = DEFAULT_COST_MODEL
 
     @property
+    def gpu_count(self) -> int:
+        """How many GPUs it has."""
+        return 1 if self.topology is None else len(self.topology.gpus)
+
+    @property
     def is_pretended(self) -> bool:
         """Whether it was measured on a pretended GPU."""
         return PRETENDED in dict(self.provenance)

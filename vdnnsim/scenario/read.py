@@ -171,8 +171,7 @@ def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:
 
 
 def _gpus(entry: Entry, profile: Profile) -> int:
-    topology = profile.server.topology
-    there = 1 if topology is None else len(topology.gpus)
+    there = profile.server.gpu_count
     gpus = entry.integer(1, MOST_GPUS)
     if gpus > there:
         raise entry.wrong(f"found {gpus}, but {profile.file} has {f'{there} GPUs' if there > 1 else 'one GPU'}")

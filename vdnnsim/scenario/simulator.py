@@ -252,7 +252,7 @@ class Planned:
 
 def _on_a_host(workload: Workload, server: Server) -> int:
     """Return how many ranks of a workload share a host; those of a captured rank do the same at the same time."""
-    return min(ranks_of(workload), len(server.topology.gpus)) if server.topology is not None else 1
+    return min(ranks_of(workload), server.gpu_count)
 
 
 def ranks_of(workload: Workload) -> int:

@@ -97,12 +97,8 @@ def one_of_each_card(profiles: Sequence[Profile], gpus: int) -> list[Profile]:
 
 
 def _unsuited(server: Server, gpus: int) -> tuple[bool, int, int]:
-    there = _gpus(server)
+    there = server.gpu_count
     return there < gpus, there if there >= gpus else -there, -len(server.gpu.flop_per_s)
-
-
-def _gpus(server: Server) -> int:
-    return 1 if server.topology is None else len(server.topology.gpus)
 
 
 def rank_machines(
@@ -234,7 +230,7 @@ def _suited(scenario: Scenario, server: Server) -> Server:
     Raises:
         ProfileError: it has too few GPUs, or no peak of the precision.
     """
-    there = _gpus(server)
+    there = server.gpu_count
     if there < scenario.gpus:
         has = "one GPU" if there == 1 else f"{there} GPUs"
         raise ProfileError(f"has {has}, and {scenario.gpus} are asked for")

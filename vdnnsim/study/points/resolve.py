@@ -259,7 +259,7 @@ def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregati
 
 def _check(server: Server, workload: Workload, gpus: int) -> None:
     """Refuse incompatible values."""
-    there = 1 if server.topology is None else len(server.topology.gpus)
+    there = server.gpu_count
     if gpus > there:
         raise StudyError(f"{server.name}: found {gpus} GPUs, but it has {there}")
     if lacking := lacking_peak(server.name, server, workload.element_type):

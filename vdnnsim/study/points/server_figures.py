@@ -62,7 +62,7 @@ def _with_curves(server: Server, before: Link) -> Server:
 
 def _with_nvlink(server: Server, bytes_per_s: float) -> Server:
     topology = server.topology
-    if topology is None or len(topology.gpus) == 1:
+    if topology is None or server.gpu_count == 1:
         raise StudyError(f"{server.name}: {NVLINK}: found one GPU, expected a machine with several, as rtx_4090_x8")
     ports = tuple(
         FabricPort(
