@@ -4,7 +4,7 @@ Operators of `c10d` declare no writes in their schemas. Functional collectives, 
 and are waited for at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -75,9 +75,9 @@ def _of_library(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> E
         return None
     if name not in _BY_NAME:
         raise CaptureError(f"c10d.{name}: the program runs this collective, which no captured step has")
-    kind, used = _BY_NAME[name]
+    kind, places = _BY_NAME[name]
     group = next(each for each in args if _is_group(each))
-    parts = used(args)
+    parts = [(tensors_in(args[place]), access) for place, access in places]
     whole = max((sum(map(_nbytes, tensors)) for tensors, _ in parts), default=0)
     first = next(each for tensors, _ in parts for each in tensors)
     flat = tuple((each, access) for tensors, access in parts for each in tensors)
@@ -128,43 +128,27 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-_Parts = tuple[tuple[Sequence[torch.Tensor], Access], ...]
-
-
-def _to_first(args: tuple[Any, ...]) -> _Parts:
-    return (tensors_in(args[1]), Access.READ), (tensors_in(args[0]), Access.WRITE)
-
-
-def _in_place(args: tuple[Any, ...]) -> _Parts:
-    return ((tensors_in(args[0]), Access.UPDATE),)
-
-
-def _reading(args: tuple[Any, ...]) -> _Parts:
-    return ((tensors_in(args[0]), Access.READ),)
-
-
-def _writing(args: tuple[Any, ...]) -> _Parts:
-    return ((tensors_in(args[0]), Access.WRITE),)
-
-
-_BY_NAME: Final[Mapping[str, tuple[CollectiveKind, Callable[[tuple[Any, ...]], _Parts]]]] = MappingProxyType(
+_Places = tuple[tuple[int, Access], ...]
+_TO_FIRST: Final[_Places] = ((1, Access.READ), (0, Access.WRITE))
+_IN_PLACE: Final[_Places] = ((0, Access.UPDATE),)
+_BY_NAME: Final[Mapping[str, tuple[CollectiveKind, _Places]]] = MappingProxyType(
     {
-        "_allgather_base_": (CollectiveKind.ALL_GATHER, _to_first),
-        "allgather_": (CollectiveKind.ALL_GATHER, _to_first),
-        "allgather_into_tensor_coalesced_": (CollectiveKind.ALL_GATHER, _to_first),
-        "_reduce_scatter_base_": (CollectiveKind.REDUCE_SCATTER, _to_first),
-        "reduce_scatter_": (CollectiveKind.REDUCE_SCATTER, _to_first),
-        "reduce_scatter_tensor_coalesced_": (CollectiveKind.REDUCE_SCATTER, _to_first),
-        "allreduce_": (CollectiveKind.ALL_REDUCE, _in_place),
-        "allreduce_coalesced_": (CollectiveKind.ALL_REDUCE, _in_place),
-        "alltoall_base_": (CollectiveKind.ALL_TO_ALL, _to_first),
-        "alltoall_": (CollectiveKind.ALL_TO_ALL, _to_first),
-        "broadcast_": (CollectiveKind.BROADCAST, _in_place),
-        "send": (CollectiveKind.SEND, _reading),
-        "recv_": (CollectiveKind.RECEIVE, _writing),
+        "_allgather_base_": (CollectiveKind.ALL_GATHER, _TO_FIRST),
+        "allgather_": (CollectiveKind.ALL_GATHER, _TO_FIRST),
+        "allgather_into_tensor_coalesced_": (CollectiveKind.ALL_GATHER, _TO_FIRST),
+        "_reduce_scatter_base_": (CollectiveKind.REDUCE_SCATTER, _TO_FIRST),
+        "reduce_scatter_": (CollectiveKind.REDUCE_SCATTER, _TO_FIRST),
+        "reduce_scatter_tensor_coalesced_": (CollectiveKind.REDUCE_SCATTER, _TO_FIRST),
+        "allreduce_": (CollectiveKind.ALL_REDUCE, _IN_PLACE),
+        "allreduce_coalesced_": (CollectiveKind.ALL_REDUCE, _IN_PLACE),
+        "alltoall_base_": (CollectiveKind.ALL_TO_ALL, _TO_FIRST),
+        "alltoall_": (CollectiveKind.ALL_TO_ALL, _TO_FIRST),
+        "broadcast_": (CollectiveKind.BROADCAST, _IN_PLACE),
+        "send": (CollectiveKind.SEND, ((0, Access.READ),)),
+        "recv_": (CollectiveKind.RECEIVE, ((0, Access.WRITE),)),
     }
 )
-"""Of `c10d`, by name: what it does, and the tensors among its arguments."""
+"""Of `c10d`, by name: what it does, and the positions of arguments that are tensors."""
 _WITHOUT_DATA: Final = frozenset({"barrier", "monitored_barrier_"})
 _FUNCTIONAL: Final[Mapping[str, CollectiveKind]] = MappingProxyType(
     {
