@@ -6,7 +6,6 @@ from vdnnsim.cost.trust import Trust
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.samples import Sample
 from vdnnsim.dnn.step import Step
-from vdnnsim.plans.trace import IterationTrace, StallCause
 
 _FORWARDS_OF_A_STEP = 3
 """Backward takes twice the FLOPs of forward: one product each for the gradients of inputs and of weights."""
@@ -104,12 +103,6 @@ class LayoutRanking:
     def unit(self) -> str:
         """Of the rates."""
         return "tokens/s per GPU" if self.sample.tokens else f"{self.sample.names}/s of all GPUs"
-
-
-def exposed_seconds(trace: IterationTrace) -> float:
-    """Return how long the compute stream of a rank waited for collectives."""
-    waits = (each for each in trace.stalls if each.cause is StallCause.COMMUNICATION)
-    return sum((each.end_s - each.start_s for each in waits), 0.0)
 
 
 def model_flop(step: Step) -> int:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from calibration.capture.request import Request
     from vdnnsim.analysis.layouts import Layout, LayoutRanking
     from vdnnsim.dnn.captured_step import CapturedStep
-    from vdnnsim.hardware.server import Server
 
 
 @click.command()
@@ -57,12 +56,11 @@ def parallel(
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.hardware.profile import find_profile
-    from vdnnsim.policies.pytorch import PyTorch
     from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
     from vdnnsim.study.layouts import layouts_of, rank_layouts
 
     profile = checked_profile(find_profile(hardware, Path()))
-    there = _gpus(profile.server)
+    there = profile.server.gpu_count
     gpus = there if gpus is None else gpus
     if there == 1:
         raise InputError(f"--hardware: {hardware} has one GPU, expected a profile of several, as h100_x8")
@@ -85,15 +83,11 @@ def parallel(
 
     with ProgressBar() as bar:
         bar.expect(len(names))
-        ranking = rank_layouts(gpus, names, batch_size, profile, PyTorch(), capture, done=bar.done)
+        ranking = rank_layouts(gpus, names, batch_size, profile, capture, bar.done)
     what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
     table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
     output.show(table, f"wrote {len(written.files)} files to {folder}/; read {folder / 'layouts.md'} first")
-
-
-def _gpus(server: "Server") -> int:
-    return 1 if server.topology is None else len(server.topology.gpus)
 
 
 def _of_rank(request: "Request", layout: "Layout") -> "Request":
@@ -114,11 +108,12 @@ def _command(ranking: "LayoutRanking", model: str, hardware: str, words: "Mappin
         return ""
     layout = ranking.ranked[0].layout
     options = {"--batch": layout.batch_size, **{f"--{name.replace('_', '-')}": each for name, each in words.items()}}
-    options |= {"--parallel": layout.name, "--checkpointing": layout.checkpointing, "--hardware": hardware}
+    checkpointing = None if layout.checkpointing == "none" else layout.checkpointing
+    options |= {"--parallel": layout.name, "--checkpointing": checkpointing, "--hardware": hardware}
     given = [
         part
         for name, value in options.items()
-        if value is not None and value != "none"
+        if value is not None
         for part in ((name,) if value is True else (name, str(value)))
     ]
     return shlex.join(("vdnnsim", "run", "--model", model, *given))

@@ -5,10 +5,11 @@ fit, where the search begins with those that the layout before needed.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
-from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, exposed_seconds, model_flop
+from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, model_flop
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
@@ -16,13 +17,12 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, PlanError
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.plans.operations import Communicate
-from vdnnsim.plans.trace import IterationTrace
-from vdnnsim.policies.interface import Policy
-from vdnnsim.scenario.captured import as_executed, scenario_of
+from vdnnsim.plans.trace import IterationTrace, StallCause
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.units import format_bytes
 
@@ -44,9 +44,7 @@ def rank_layouts(
     names: Sequence[str],
     samples: int,
     profile: Profile,
-    policy: Policy,
     capture: Callable[[Layout], CapturedStep],
-    execution: Execution = Execution.EAGER,
     done: Callable[[str], object] = str,
 ) -> LayoutRanking:
     """Capture a rank of a model in each layout, replay it, and rank the layouts by throughput.
@@ -56,46 +54,57 @@ def rank_layouts(
         names: of the layouts.
         samples: of a step, for each GPU.
         profile: of the machine.
-        policy: of memory, within a rank.
         capture: returns the step of a rank, or raises InputError.
-        execution: of the step.
         done: gets the name of each finished layout.
     """
-    gpu = profile.server.gpu
-    ranked: list[Ranked] = []
-    refused: list[Refused] = []
-    first = 0
-    sharded: CapturedStep | None = None
-    sample = IMAGE
+    trials = _Trials(profile, samples, capture)
+    found = []
     for name in names:
-        ways = [Layout(name, each, samples) for each in CHECKPOINTING]
-        if sharded is not None and (held := _held_bytes(name, sharded)) > gpu.memory_bytes:
-            what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
-            refused.append(Refused(ways[0], what))
-            done(name)
-            continue
-        found: Ranked | Refused | None = None
-        for level in range(first, len(ways)):
-            try:
-                step = capture(ways[level])
-                found = _replayed(as_executed(step, execution), ways[level], samples, profile, policy, execution)
-            except (InputError, PlanError) as refusal:
-                found = Refused(ways[level], str(refusal))
-                break
-            if step.sample != IMAGE.name:
-                sample = Sample(step.sample, "token", step.sample_elements)
-            if name.startswith(_FIRST):
-                sharded = step
-            if isinstance(found, Ranked):
-                first = level
-                break
-        if isinstance(found, Ranked):
-            ranked.append(found)
-        elif found is not None:
-            refused.append(found)
+        found.append(trials.of(name))
         done(name)
-    ranked.sort(key=lambda each: -each.samples_per_s)
-    return LayoutRanking(sample, profile.server.name, gpus, gpu.memory_bytes, tuple(ranked), tuple(refused))
+    ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
+    refused = (each for each in found if isinstance(each, Refused))
+    server = profile.server
+    return LayoutRanking(trials.sample, server.name, gpus, server.gpu.memory_bytes, tuple(ranked), tuple(refused))
+
+
+@dataclass
+class _Trials:
+    """Layouts that are tried one after the other.
+
+    Attributes:
+        level: the position in `CHECKPOINTING` at which the last layout fitted.
+        sharded: the last captured rank of `fsdp`.
+    """
+
+    profile: Profile
+    samples: int
+    capture: Callable[[Layout], CapturedStep]
+    level: int = 0
+    sharded: CapturedStep | None = None
+    sample: Sample = IMAGE
+
+    def of(self, name: str) -> Ranked | Refused:
+        """Return a layout with the fewest checkpoints that fit, or why none does."""
+        held = 0 if self.sharded is None else _held_bytes(name, self.sharded)
+        if held > self.profile.server.gpu.memory_bytes:
+            what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
+            return Refused(Layout(name, CHECKPOINTING[0], self.samples), what)
+        for level in range(self.level, len(CHECKPOINTING)):
+            layout = Layout(name, CHECKPOINTING[level], self.samples)
+            try:
+                step = self.capture(layout)
+                found = _replayed(step, layout, self.samples, self.profile)
+            except (InputError, PlanError) as refusal:
+                return Refused(layout, str(refusal))
+            if step.sample != IMAGE.name:
+                self.sample = Sample(step.sample, "token", step.sample_elements)
+            if name.startswith(_FIRST):
+                self.sharded = step
+            if isinstance(found, Ranked):
+                self.level = level
+                break
+        return found
 
 
 def _held_bytes(name: str, sharded: CapturedStep) -> int:
@@ -112,12 +121,10 @@ def _held_bytes(name: str, sharded: CapturedStep) -> int:
     return whole + (states * int(ranks) if data == "ddp" else states)
 
 
-def _replayed(
-    step: CapturedStep, layout: Layout, samples: int, profile: Profile, policy: Policy, execution: Execution
-) -> Ranked | Refused:
-    server = profile.server
+def _replayed(step: CapturedStep, layout: Layout, samples: int, profile: Profile) -> Ranked | Refused:
+    server, policy = profile.server, PyTorch()
     model = CapturedModel(step, sources=((step.model, ""),))
-    scenario = scenario_of(model, step.model, profile, (policy,), execution)
+    scenario = scenario_of(model, step.model, profile, (policy,))
     simulator = simulator_of(scenario)
     planned = simulator.planned(policy)
     trace = simulator.replay(planned.plans, planned.replayed).gpus[0]
@@ -134,7 +141,7 @@ def _replayed(
         samples_per_s=samples * step.ranks / trace.iteration_s,
         kernels_s=sum((span.end_s - span.start_s for span, _ in trace.kernels), 0.0),
         communication_s=_communication_seconds(trace),
-        exposed_s=exposed_seconds(trace),
+        exposed_s=dict(metrics.stall_by_cause).get(StallCause.COMMUNICATION, 0.0),
         flop_ratio=None if peak is None else model_flop(step) / (trace.iteration_s * peak),
         asked_bytes=metrics.max_memory_bytes,
         reserved_bytes=trace.pool_bytes,

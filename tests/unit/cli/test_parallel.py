@@ -58,6 +58,8 @@ def test_one_layout(captured: list[Request]) -> None:
     (command,) = (line for line in done.stdout.splitlines() if line.startswith("vdnnsim run"))
     assert len(command) > 120
     assert command.endswith(" --parallel fsdp=8 --hardware h100_x8")
+    done = vdnnsim(*ASKED, "h100_x8", "--layout", "fsdp=8", "--optimizer", "none")
+    assert " --optimizer none " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import load_profile
-from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.layouts import LAYOUTS, layout_rows, layouts_table, title, write_layouts
 from vdnnsim.report.plots.layouts import layouts_figure
 from vdnnsim.report.plots.style import house_style
@@ -54,7 +53,7 @@ def test_checkpoints_only_where_needed() -> None:
 
     done: list[str] = []
     names = "fsdp=8", "ddp=8", "zero2=8", "hsdp=2x4"
-    ranking = rank_layouts(8, names, 3, SERVER, PyTorch(), capture, done=done.append)
+    ranking = rank_layouts(8, names, 3, SERVER, capture, done.append)
     assert [(each.name, each.checkpointing, each.batch_size) for each in asked] == [
         ("fsdp=8", "none", 3),
         ("fsdp=8", "selective", 3),
@@ -73,7 +72,7 @@ def test_checkpoints_only_where_needed() -> None:
 
 def test_layout_that_fits_nowhere() -> None:
     """All three ways of checkpoints are tried; what the last would hold is said."""
-    ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, PyTorch(), lambda layout: captured(layout, given_bytes=80 * GIB))
+    ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, lambda layout: captured(layout, given_bytes=80 * GIB))
     (refused,) = ranking.refused
     assert refused.layout.checkpointing == "full"
     assert "80.5 GiB of 79.0 GiB" in refused.reason
