@@ -7,10 +7,14 @@ storages are copied back when backward unpacks them.
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock, get_ident
+from typing import Final
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from calibration.apply.live_schedule import LiveSchedule
 from calibration.apply.loop_state import LoopState, StepLog
@@ -21,6 +25,9 @@ from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import is_sharded
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import ExecutionRefused
+
+_PLANNED: Final = weakref.WeakSet[nn.Module]()
+"""Models to which a plan was applied."""
 
 
 class Loop(LoopState):
@@ -53,6 +60,8 @@ class Loop(LoopState):
                 "has the optimizer's states on the host, expected plan.stream(optimizer, model) before the first step"
             )
         model = _within(model)
+        _count_fused_updates()
+        _PLANNED.add(model)
         if self.schedule.recomputed_operations and is_sharded(model):
             raise self._refused(
                 "recomputes what FSDP gathers weights for, expected a plan that only offloads, as policy "
@@ -121,6 +130,18 @@ class Loop(LoopState):
 
     def _refused(self, why: str) -> ExecutionRefused:
         return ExecutionRefused(f"{self.schedule.captured.model}: the plan {why}")
+
+
+@cache
+def _count_fused_updates() -> None:
+    """Count what a fused optimizer writes to planned models, which PyTorch does not: to read it later is refused."""
+
+    def count(optimizer: torch.optim.Optimizer, _: object, __: object) -> None:
+        fused = [each for group in optimizer.param_groups if group.get("fused") for each in group["params"]]
+        planned = {id(each) for model in _PLANNED for each in model.parameters()} if fused else ()
+        increment_version([each for each in fused if id(each) in planned])
+
+    register_optimizer_step_post_hook(count)
 
 
 def _drop_failed_backward() -> None:

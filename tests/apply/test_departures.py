@@ -191,6 +191,22 @@ def test_a_written_tensor_is_refused(policy: str, writes_weights: bool) -> None:
             backward(result)
 
 
+@pytest.mark.parametrize("way", ["foreach", "fused"])
+def test_an_update_before_backward_is_refused(way: str) -> None:
+    """What is recomputed would read the new weights; PyTorch itself counts no writes of a fused optimizer."""
+    torch.manual_seed(0)
+    model: Network = nn.Sequential(nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 2))
+    made = planned(CASE, model, "checkpoint")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, **{way: True})
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    with made.apply(model):
+        result = loss(model(batch()))
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            backward(result)
+
+
 class Marked(torch.autograd.Function):
     """Says that it writes a second tensor."""
 
