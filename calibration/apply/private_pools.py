@@ -39,10 +39,6 @@ class PrivatePools:
         """Return a context that allocates from a pool."""
         return nullcontext() if number == getattr(self._thread, "number", 0) else self._within(number)
 
-    def on_gradient(self, number: int, _: torch.Tensor) -> None:
-        """Allocate from a pool from the gradient of a tensor on, as a hook."""
-        self.use(number)
-
     @contextmanager
     def _within(self, number: int) -> Iterator[None]:
         before = self.use(number)
@@ -63,21 +59,24 @@ def has_states(model: nn.Module) -> bool:
 
 
 class FirstUpdate:
-    """Runs the first update of a model in a pool of its own, so that the states stay there."""
+    """Runs the first update by each optimizer of a model in a pool of its own, so that the states stay there."""
 
     def __init__(self, model: nn.Module, pools: PrivatePools, number: int) -> None:
         self._parameters = set(map(id, model.parameters()))
         self._pools, self._number = pools, number
         hooks = register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ends)
         self._hooks = [*hooks]
+        self._before = 0
 
     def _begins(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401 - arguments of `step`
-        if self._is_of_model(optimizer):
-            self._pools.use(self._number)
+        if not optimizer.state and self._is_of_model(optimizer):
+            self._before = self._pools.use(self._number)
 
     def _ends(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401 - as above
         if self._is_of_model(optimizer):
-            self.end()
+            # Hooks are removed later: PyTorch iterates over them now.
+            self._pools.use(self._before)
+            self._before = 0
 
     def end(self) -> None:
         """Remove the hooks, also after an update that failed."""

@@ -88,6 +88,8 @@ class Reservation:
         """Reserve the memory before a step of the model, unless it is reserved; warn once of an excess."""
         if self._limit_bytes is None:
             return
+        # A failed update leaves that of the states in use.
+        self.pools.use(0)
         stats = torch.cuda.memory_stats(self._device)
         reserved_bytes = stats["reserved_bytes.all.current"]
         self._note(stats["reserved_bytes.all.peak"], model)
@@ -112,7 +114,7 @@ class Reservation:
         left_bytes -= max(0, reserved.small_bytes - stats["reserved_bytes.small_pool.current"])
         if reserved.states_bytes and not has_states(model):
             left_bytes -= reserved.states_bytes
-            self._first_update = FirstUpdate(model, self.pools, STATES)
+            self._first_update = self._first_update or FirstUpdate(model, self.pools, STATES)
         private = [(pool, nbytes) for pool, sizes in reserved.private.items() for nbytes in sizes]
         own_bytes = whole_pages(left_bytes - sum(nbytes for _, nbytes in private), reserved.settings)
         if own_bytes < OWN_SEGMENT_BYTES:

@@ -13,6 +13,7 @@ from torch import nn
 from calibration.apply.forward_watch import ForwardWatch
 from calibration.apply.live_schedule import Action, ExpectedSave, Free, Offload, Prefetch, Recompute, Release
 from calibration.apply.loop_state import LoopState, StepLog
+from calibration.apply.private_pools import PrivatePools
 from calibration.apply.recipe import Recipe
 from calibration.apply.recomputation import can_recompute, is_current, recomputing, refuse_rewritten
 from calibration.apply.saved_storage import SavedStorage, SavedTensor, forget
@@ -22,6 +23,12 @@ from vdnnsim.plans.pool_units import Use
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _without_modes: Final = torch._C._DisableTorchDispatch  # noqa: SLF001 - there is no public one
+
+
+def _use_on_gradient(pools: PrivatePools, log: StepLog, pool: int, _: torch.Tensor) -> None:
+    """Allocate from a pool from the gradient of a tensor on, unless the step left its plan."""
+    if not log.departure:
+        pools.use(pool)
 
 
 class StepHooks:
@@ -138,7 +145,7 @@ class StepHooks:
             storage = storage or self._new(number, tensor.untyped_storage())
         packed = SavedTensor(tensor, save, storage)
         if tensor.grad_fn is not None and (pool := self._pools_on_arrival.get(save)) is not None:
-            tensor.register_hook(partial(self._pools.on_gradient, pool))  # type: ignore[no-untyped-call]
+            tensor.register_hook(partial(_use_on_gradient, self._pools, self.log, pool))  # type: ignore[no-untyped-call]
         self._reach(save)
         return packed
 
@@ -246,7 +253,10 @@ class StepHooks:
     def _unpack(self, packed: SavedTensor) -> torch.Tensor:
         packed.check()
         with self._lock:
-            if packed.save is not None and not self.log.departure:
+            if self.log.departure:
+                # Backward may run in another thread than the departure.
+                self._pools.use(0)
+            elif packed.save is not None:
                 point = self._unpack_points.get(packed.save)
                 if point is not None:
                     self._reach(point)
