@@ -157,12 +157,14 @@ def _recurrent_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as 
 @contextmanager
 def _same_autocast() -> Iterator[None]:
     """Put autocast of CUDA into the state of the CPU's, which stands for it: Dynamo restores both."""
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", torch.is_autocast_enabled("cpu"))
     torch.set_autocast_dtype("cuda", torch.get_autocast_dtype("cpu"))
     try:
         yield
     finally:
-        torch.set_autocast_enabled("cuda", False)  # noqa: FBT003
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
 
 
 def _described(kernel: Any, name: str | None = None) -> str:  # noqa: ANN401 - in place of its `codegen_kernel`

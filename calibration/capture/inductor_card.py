@@ -79,8 +79,10 @@ def card(compute_capability: tuple[int, int]) -> Iterator[None]:
         mock.patch("torch.cuda.get_device_capability", return_value=compute_capability),
         mock.patch("torch._inductor.scheduler.has_triton", return_value=True),
     ):
-        yield
-    DeviceProperties.create.cache_clear()
+        try:
+            yield
+        finally:
+            DeviceProperties.create.cache_clear()
 
 
 def move(graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device) -> None:
