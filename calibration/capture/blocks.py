@@ -6,7 +6,7 @@ from torch import nn
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of the most common class in the lists of a model with the most parameters; none without lists.
+    """Return the modules of the class with the most parameters that repeats in lists of a model; none without lists.
 
     A list is a `ModuleList` or a `Sequential` of at least two modules of one class. Lists within blocks do not count:
     of a vision transformer the blocks are its layers, not the parts of one.

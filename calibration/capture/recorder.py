@@ -182,8 +182,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 if access.writes:
                     return
                 continue
-            number = self.storages.number_of(tensor)
-            if number is None and exchange and access is Access.WRITE:
+            if exchange and access is Access.WRITE and self.storages.number_of(tensor) is None:
                 continue
             number = self.storages.add_constant(tensor)
             operands.setdefault((number, self.storages.view(tensor, number)), access)

@@ -67,7 +67,7 @@ class CapturedWorkload(Workload):
             rounds: of one micro-batch, how many make an iteration; their gradients are accumulated.
 
         Raises:
-            ScenarioError: a layer's forward writes no activation, or each micro-batch would be updated with.
+            ScenarioError: a layer's forward writes no activation, or backward of micro-batches updates weights.
         """
         if rounds > 1 and captured.in_backward:
             raise ScenarioError(

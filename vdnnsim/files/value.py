@@ -83,6 +83,12 @@ class Entry:
             raise self.expected(f"one line of 1 to {LONGEST_TEXT} printable characters")
         return text
 
+    def boolean(self) -> bool:
+        """Return true or false."""
+        if not isinstance(self.value, bool):
+            raise self.expected("true or false")
+        return self.value
+
     def integer(self, low: int, high: int) -> int:
         """Return an integer from `low` to `high`."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or not low <= self.value <= high:

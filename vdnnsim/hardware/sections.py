@@ -63,9 +63,7 @@ def read_kernels(entry: Entry, folder: Path) -> MeasuredKernels:
     """Return the table of the section `kernels`, in the folder of the profile."""
     keys = entry.members(("table", "tf32", "layout"))
     table, data = _table(keys["table"], folder)
-    tf32 = keys["tf32"].value
-    if not isinstance(tf32, bool):
-        raise keys["tf32"].expected("true or false")
+    tf32 = keys["tf32"].boolean()
     channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
     return MeasuredKernels(table, hashlib.sha256(data).hexdigest(), tf32, channels_last)
 

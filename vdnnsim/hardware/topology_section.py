@@ -67,7 +67,7 @@ def read_topology(entry: Entry, figures: Figures) -> Topology:
     ports, multicast = _fabric(keys[_FABRIC], gpus, types) if _FABRIC in keys else ((), False)
     cards = tuple(_cards(keys[_NETWORK], gpus, types)) if _NETWORK in keys else ()
     types.refuse_unused()
-    return Topology(nodes, peers, ports, cards, _PEER_TO_PEER not in keys or _is_true(keys[_PEER_TO_PEER]), multicast)
+    return Topology(nodes, peers, ports, cards, _PEER_TO_PEER not in keys or keys[_PEER_TO_PEER].boolean(), multicast)
 
 
 def host_link(topology: Topology) -> Link:
@@ -237,7 +237,7 @@ def _fabric(entry: Entry, gpus: list[str], types: _LinkTypes) -> tuple[tuple[Fab
     keys = entry.members(("gpus", "link"), (_MULTICAST,))
     names = _gpu_names(keys["gpus"], gpus)
     ports = tuple(FabricPort(name, types.link(keys["link"], f"{_FABRIC}-{name}")) for name in names)
-    return ports, _MULTICAST in keys and _is_true(keys[_MULTICAST])
+    return ports, _MULTICAST in keys and keys[_MULTICAST].boolean()
 
 
 def _cards(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[NetworkCard]:
@@ -252,12 +252,6 @@ def _cards(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[Network
         yield NetworkCard(tuple(names), types.link(keys["link"], f"{_NETWORK}-{names[0]}"))
     if left:
         raise entry.wrong(f"found none for {left[0]}, expected a network card for each GPU")
-
-
-def _is_true(entry: Entry) -> bool:
-    if not isinstance(entry.value, bool):
-        raise entry.expected("true or false")
-    return entry.value
 
 
 def _gpu_names(entry: Entry, gpus: list[str]) -> list[str]:

@@ -39,7 +39,6 @@ from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.linear_program import LinearProgram, Term
 from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.restored import Restored
-from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6
 """Fraction by which the solver's tolerances may raise a bound."""
@@ -229,7 +228,7 @@ class _Program:
         left, back = ([lp.column() for _ in range(2 * count + 1)] for _ in range(2))
         absent, restored, beside = (lp.sums(each, count) for each in (self._absent, self._restored, self._beside))
         computable = sums_of(((w.last + 1, w.next, w.nbytes) for w in problem.idle if w.made >= 0), self._end)
-        sizes = [each.nbytes for each in IterationBuffers(problem.workload).buffers]
+        sizes = [each.nbytes for each in problem.workload.step.storages]
         on_gpu, on_host = (
             [(columns[at], self._share(sizes[buffer])) for (buffer, _), columns in self._kept.items()] for at in (0, 1)
         )

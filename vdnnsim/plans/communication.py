@@ -26,11 +26,9 @@ def with_communication(plan: TrainingPlan) -> TrainingPlan:
     plan = replace(plan, operations=tuple(_of_streams(plan)))
     waits = _waits(plan)
     first = 1 + max((each.event for each in plan.operations if isinstance(each, operations.RecordEvent)), default=-1)
-    # By position of what is waited for.
-    events: dict[int, int] = {}
-    for each in sorted({awaited for all_of_one in waits.values() for _, awaited, _ in all_of_one}):
-        events[each] = first + len(events)
+    # By position of what is waited for, its stream and its event.
     streams = {awaited: stream for all_of_one in waits.values() for _, awaited, stream in all_of_one}
+    events = {awaited: event for event, awaited in enumerate(sorted(streams), first)}
     found: list[Operation] = []
     for position, operation in enumerate(plan.operations):
         found += (operations.WaitEvent(events[awaited], stream) for stream, awaited, _ in waits.get(position, ()))

@@ -255,7 +255,7 @@ class HostSynchronize:
 
 
 MemoryOperation = Allocate | AllocateExtent | Alias | Release | ReleaseExtent
-"""Operations that allocate or free memory, ordered on the compute stream."""
+"""Operations that allocate or free memory."""
 
 Operation = (
     Compute | Communicate | MemoryOperation | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize

@@ -1,8 +1,8 @@
 """Placement of a plan: its allocations in issue order, by a memory model, without a clock.
 
-Allocate and Release are ordered on the compute stream, so issue order is their order in time and the result does not
-depend on durations. Host memory for copies is counted as well (`vdnnsim.plans.host_memory`). Under PyTorch's allocator
-the third iteration of a captured step counts, which inherits the pool of the first two.
+Memory is allocated and freed in issue order, as by a caching allocator, so the result does not depend on durations.
+Host memory for copies is counted as well (`vdnnsim.plans.host_memory`). Under PyTorch's allocator the third iteration
+of a captured step counts, which inherits the pool of the first two.
 """
 
 from collections import Counter

@@ -53,7 +53,7 @@ void pretend_log(const char *format, ...) {
 static const char *reason_of(const char *name) {
   if (strstr(name, "MemPool") || strstr(name, "MallocAsync") || strstr(name, "FreeAsync"))
     return "; PyTorch asks for it with backend:cudaMallocAsync, and its own allocator is the one that works here";
-  if (strstr(name, "Graph") || strstr(name, "Capture")) return "; graphs that a stream records are what it has of them";
+  if (strstr(name, "Graph") || strstr(name, "Capture")) return "; of graphs, only those that a stream captures are supported";
   if (strstr(name, "Ipc") || strstr(name, "Shareable")) return "; processes cannot share memory of pretended GPUs";
   return "";
 }
