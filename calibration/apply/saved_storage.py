@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -247,13 +247,28 @@ class SavedTensor:
             refuse_written(self._tensor, self._version, shape, "for gradient computation")
 
 
-def forget(
-    numbers: dict[int, int],
-    identities: dict[int, int],
-    deaths: dict[int, weakref.ref[torch.UntypedStorage]],
-    identity: int,
-    _: object,
-) -> None:
-    """Forget the number of a storage that died, when another may have its identity."""
-    deaths.pop(identity, None)
-    identities.pop(numbers.pop(identity, -1), None)
+class LiveStorages:
+    """Captured numbers of live storages, each until it dies, when another may have its identity."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._identities: dict[int, int] = {}
+        self._deaths: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def number(self, live: torch.UntypedStorage) -> int | None:
+        """Return the captured number of a live storage, if it has one."""
+        return self._numbers.get(live._cdata)  # noqa: SLF001 - its identity
+
+    def is_known(self, number: int) -> bool:
+        """Whether a storage of this number lives."""
+        return number in self._identities
+
+    def note(self, number: int, live: torch.UntypedStorage) -> None:
+        """Note the number of a live storage."""
+        identity = live._cdata  # noqa: SLF001
+        self._numbers[identity], self._identities[number] = number, identity
+        self._deaths[identity] = weakref.ref(live, partial(LiveStorages._forget, weakref.proxy(self), identity))
+
+    def _forget(self, identity: int, _: object) -> None:
+        self._deaths.pop(identity, None)
+        self._identities.pop(self._numbers.pop(identity, -1), None)

@@ -16,7 +16,7 @@ from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.private_pools import PrivatePools
 from calibration.apply.recipe import Recipe
 from calibration.apply.recomputation import can_recompute, is_current, recomputing, refuse_rewritten
-from calibration.apply.saved_storage import SavedStorage, SavedTensor, forget
+from calibration.apply.saved_storage import LiveStorages, SavedStorage, SavedTensor
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
 from vdnnsim.plans.pool_units import Use
@@ -49,9 +49,7 @@ class StepHooks:
         self._lock = RLock()
         self._next_save = 0
         self._next_point = 0
-        self._numbers: dict[int, int] = {}  # identity of a live storage, and its number
-        self._identities: dict[int, int] = {}
-        self._deaths: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._live = LiveStorages()
         self._storages: weakref.WeakValueDictionary[int, SavedStorage] = weakref.WeakValueDictionary()
         # Storages that autograd never saves, and that it has not saved yet.
         self._unsaved: dict[int, SavedStorage] = {}
@@ -167,25 +165,16 @@ class StepHooks:
                 f"{self._tape.saves[save].element_type} {list(expected.shape)} ({name})"
             )
         storage, number = tensor.untyped_storage(), expected.storage
-        identity = storage._cdata  # noqa: SLF001 - its identity
         if expected.is_offloaded and storage.nbytes() != expected.nbytes:
             return f"save {save} lies in {storage.nbytes()} bytes, expected {expected.nbytes} ({name})"
-        known = self._identities.get(number)
-        if known is not None and known != identity:
+        noted = self._live.number(storage)
+        if noted != number and self._live.is_known(number):
             return f"save {save} is another tensor than was saved before ({name})"
-        if self._numbers.get(identity, number) != number:
+        if noted is None:
+            self._live.note(number, storage)
+        elif noted != number:
             return f"save {save} shares its memory with another that was captured apart ({name})"
-        if known is None:
-            self._identify(storage, number)
         return ""
-
-    def _identify(self, storage: torch.UntypedStorage, number: int) -> None:
-        """Note the number of a live storage until it dies, when another may have its identity."""
-        identity = storage._cdata  # noqa: SLF001
-        self._numbers[identity] = number
-        self._identities[number] = identity
-        forgets = partial(forget, self._numbers, self._identities, self._deaths, identity)
-        self._deaths[identity] = weakref.ref(storage, forgets)
 
     def _new(self, number: int, live: torch.UntypedStorage) -> SavedStorage:
         loop = self._loop
@@ -201,7 +190,7 @@ class StepHooks:
         if not is_recomputable and not (self._schedule.recomputed_operations and number in self._schedule.offloaded):
             return None
         storage = self._new(number, live)
-        self._identify(live, number)
+        self._live.note(number, live)
         if number in self._schedule.saved:
             self._to_be_saved[number] = storage
         else:
@@ -213,7 +202,7 @@ class StepHooks:
 
     def known(self, live: torch.UntypedStorage) -> SavedStorage | None:
         """Return the saved storage of a live one, if it has one."""
-        number = self._numbers.get(live._cdata)  # noqa: SLF001
+        number = self._live.number(live)
         return None if number is None else self._storages.get(number)
 
     def _recomputing(self, number: int) -> "partial[None]":
