@@ -22,7 +22,7 @@ from calibration.apply.optimizer_states import States
 from calibration.apply.reservation import Reservation
 from calibration.apply.step_hooks import StepHooks
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.wrapped import is_sharded
+from calibration.capture.wrapped import is_sharded, within_ddp
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import ExecutionRefused
 
@@ -59,7 +59,7 @@ class Loop(LoopState):
             raise self._refused(
                 "has the optimizer's states on the host, expected plan.stream(optimizer, model) before the first step"
             )
-        model = _within(model)
+        model = within_ddp(model)
         _count_fused_updates()
         _PLANNED.add(model)
         if self.schedule.recomputed_operations and is_sharded(model):
@@ -114,7 +114,7 @@ class Loop(LoopState):
         if former is not None:
             raise self._refused("has the states of another optimizer on the host, expected one plan for each optimizer")
         self.arena.reserve(self.schedule.pinned_bytes)
-        States(optimizer, _within(model), self.schedule.states, self.arena, self.copy_stream)
+        States(optimizer, within_ddp(model), self.schedule.states, self.arena, self.copy_stream)
         self._streamed = weakref.ref(optimizer)
 
     def unpin(self) -> None:
@@ -148,7 +148,3 @@ def _drop_failed_backward() -> None:
     """Make PyTorch drop the rest of a failed backward, which it holds until the next one of its thread."""
     with torch.enable_grad():
         torch.zeros((), device="cpu", requires_grad=True).backward()  # type: ignore[no-untyped-call]
-
-
-def _within(model: nn.Module) -> nn.Module:
-    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

@@ -23,6 +23,7 @@ from calibration.apply.private_pools import FirstUpdate, PrivatePools, has_state
 from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.unplanned_offload import GpuBudget
 from calibration.capture.nodes import is_in_backward
+from calibration.pretend.inside.modules import memory_labelled
 from calibration.pretend.inside.peak import RESERVATION
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.step import BufferKind
@@ -121,7 +122,7 @@ class Reservation:
             own_bytes = 0
         # The reservation is no peak of the loop.
         torch.cuda.reset_peak_memory_stats(self._device)
-        with _labelled(RESERVATION):
+        with memory_labelled(RESERVATION):
             segments = []
             try:
                 for pool, nbytes in ((0, own_bytes), *private):
@@ -208,17 +209,6 @@ def _allocate_cublas_workspaces(device: torch.device) -> None:
     with torch.inference_mode(mode=False), torch.enable_grad(), aside:
         factor = torch.zeros(8, 8, device=device, requires_grad=True)
         torch.mm(factor, factor).sum().backward()  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _labelled(text: str) -> Iterator[None]:
-    """Label allocations in PyTorch's memory history."""
-    before = torch.cuda.memory._get_memory_metadata()  # noqa: SLF001 - its only form
-    torch.cuda.memory._set_memory_metadata(text)  # noqa: SLF001
-    try:
-        yield
-    finally:
-        torch.cuda.memory._set_memory_metadata(before)  # noqa: SLF001
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from calibration.apply.script_models import Applied, ScriptModels, Shapes, Train
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
 from calibration.capture.nodes import is_in_backward
+from calibration.capture.wrapped import within_ddp
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError, VdnnsimError
 from vdnnsim.units import Precision
@@ -54,7 +55,7 @@ class _Called:
     @property
     def model(self) -> nn.Module:
         """The module within DDP."""
-        return self.module.module if isinstance(self.module, nn.parallel.DistributedDataParallel) else self.module
+        return within_ddp(self.module)
 
 
 class Script:

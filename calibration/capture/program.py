@@ -16,6 +16,7 @@ from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
 from calibration.capture.parallel.layout import Layout
+from calibration.capture.wrapped import within_ddp
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.dnn.workload import Mode
@@ -144,7 +145,7 @@ class Iteration:
     @property
     def own_model(self) -> nn.Module:
         """The model without DistributedDataParallel around it."""
-        return self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
+        return within_ddp(self.model)
 
     def of(self, program: Program) -> "Iteration":
         """Return the iteration of a program with the same model, that differs in batches, loss or optimizer alone."""

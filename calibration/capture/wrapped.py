@@ -17,6 +17,11 @@ EAGER: Final = (
 _REPLICATED: Final = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
+def within_ddp(model: nn.Module) -> nn.Module:
+    """Return the model within DistributedDataParallel, or else the model itself."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
 def is_sharded(model: nn.Module) -> bool:
     """Return whether FSDP shards a part of a model."""
     if not (distributed.is_available() and distributed.is_initialized()):

@@ -59,8 +59,8 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
     keeping = pool if isinstance(pool, KeepingPool) else None
     for position, request in enumerate(requests):
         if request.searches:
-            assert isinstance(pool, KeepingPool)
-            most_searched = max(most_searched, _searched(pool, request, granule_bytes))
+            assert keeping is not None
+            most_searched = max(most_searched, _searched(keeping, request, granule_bytes))
             offsets.append(None)
             deltas.append(0)
             continue
@@ -74,8 +74,8 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
             wanted = max(0, nbytes - before)
             taken = pool.take(wanted) if keeping is None else keeping.take(wanted, request.stream, request.pool)
             if taken is None:
-                free_bytes = _largest_free(pool, request, nbytes - before)
-                return Overflow(position, tuple(held), capacity_bytes - in_use, free_bytes)
+                largest = pool.largest_free(wanted) if keeping is None else keeping.largest_free(wanted, request.pool)
+                return Overflow(position, tuple(held), capacity_bytes - in_use, largest)
             if nbytes < before:
                 pool.free(Block(taken.start, before - nbytes))
             block = held[request.key] = Block(taken.start, nbytes) if request.resizes else taken
@@ -84,13 +84,6 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
         offsets.append(block.start if pool.addressed else None)
         deltas.append(delta)
     return Placed(tuple(offsets), tuple(deltas), pool.pool_bytes, 0 < pool.pool_bytes == most_searched)
-
-
-def _largest_free(pool: OnlinePool, request: Request, nbytes: int) -> int:
-    if not request.pool:
-        return pool.largest_free(nbytes)
-    assert isinstance(pool, KeepingPool)
-    return pool.largest_free(nbytes, private=request.pool)
 
 
 def _searched(pool: KeepingPool, request: Request, granule_bytes: int) -> int:

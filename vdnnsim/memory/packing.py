@@ -52,11 +52,9 @@ class Packing(NamedTuple):
         return self.height_bytes / self.bound_bytes - 1 if self.bound_bytes else 0.0
 
 
-def pack(
-    lives: Sequence[Lifetime], among: Sequence[tuple[int, Lifetime]] = (), goal_bytes: int | None = None
-) -> Packing:
-    """Return the lowest of `packings`."""
-    return min(packings(lives, among, goal_bytes), key=lambda each: each.height_bytes)
+def pack(lives: Sequence[Lifetime]) -> Packing:
+    """Return the lowest of `packings` with nothing among them."""
+    return min(packings(lives), key=lambda each: each.height_bytes)
 
 
 def packings(

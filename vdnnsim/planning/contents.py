@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from vdnnsim.planning.buffer_uses import RESIDENT, IdleInterval
 from vdnnsim.planning.problem import Problem
-from vdnnsim.plans.buffers import IterationBuffers
 
 Name = tuple[int, int]
 """A buffer, and the kernel that wrote what it holds; -1 if it is given."""
@@ -43,10 +42,9 @@ class Content(NamedTuple):
 
 def contents_of(problem: Problem) -> list[Content]:
     """Return the contents that are ever idle."""
-    buffers = IterationBuffers(problem.workload)
     written = defaultdict[int, list[tuple[int, bool]]](list)
     for position, kernel in enumerate(problem.kernels):
-        reads, writes = buffers.touched(kernel.run)
+        reads, writes = problem.buffers.touched(kernel.run)
         for each in dict.fromkeys(writes):
             written[each].append((position, each in reads))
     waits = defaultdict[Name, list[IdleInterval]](list)
@@ -69,7 +67,7 @@ def contents_read(problem: Problem, turn: int) -> tuple[list[list[Name]], set[Na
 
     That is what the turn itself uses, and what is held throughout.
     """
-    buffers, current, read = IterationBuffers(problem.workload), dict[int, int](), list[list[Name]]()
+    buffers, current, read = problem.buffers, dict[int, int](), list[list[Name]]()
     for at, kernel in enumerate(problem.kernels[:turn]):
         again = buffers.touched(replace(kernel.run, repeat=1))[0]
         read.append([(each, current.get(each, -1)) for each in again])

@@ -257,7 +257,7 @@ class Planner:
         )
 
     def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:
-        names = [each.name for each in IterationBuffers(self.workload).buffers]
+        names = [each.name for each in self.problem.buffers.buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
         whole_s = states_s = 0.0
         if bound_s < inf:

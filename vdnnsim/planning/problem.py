@@ -9,7 +9,7 @@ bound depends on it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.workload import Workload
@@ -79,6 +79,7 @@ class Problem:
         idle: all idle intervals with a kernel in them, in order of their beginning.
         residencies: of states and weight gradients that are not held throughout, likewise.
         capacity_bytes: device memory for buffers.
+        buffers: of the iteration, shared by its orders.
     """
 
     workload: Workload
@@ -87,6 +88,7 @@ class Problem:
     residencies: tuple[Residency, ...]
     capacity_bytes: int
     granule_bytes: int
+    buffers: IterationBuffers = field(repr=False, compare=False)
 
     @property
     def on_host(self) -> frozenset[int]:
@@ -142,13 +144,15 @@ def problem_of(
     `buffers` may have states or weight gradients on the host, and be shared by several orders.
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
-    uses = BufferUses(runs, buffers or IterationBuffers(workload), granule_bytes)
+    buffers = buffers or IterationBuffers(workload)
+    uses = BufferUses(runs, buffers, granule_bytes)
     figures = zip(runs, uses.held, uses.waiting, uses.content, uses.fresh, uses.sendable, uses.parked, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
     )
-    return Problem(workload, kernels, tuple(uses.idle), tuple(uses.residencies), capacity_bytes, granule_bytes)
+    idle, residencies = tuple(uses.idle), tuple(uses.residencies)
+    return Problem(workload, kernels, idle, residencies, capacity_bytes, granule_bytes, buffers)
 
 
 def _options(costs: Sequence[KernelCost], run: Run, workload: Workload, granule_bytes: int) -> tuple[Option, ...]:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import inf
 from typing import Final, NamedTuple
@@ -119,6 +119,8 @@ class DropSearch:
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
         # Kernels of the orders that were tried, and whether the search was ended by time.
         self._effort, self._is_cut = 0, False
+        # Of sets that are looked at twice in a row.
+        self._whole = lru_cache(maxsize=8)(lambda dropped: self.problem_of(self.recomputation.order(dropped)))
         # Orders that fit by their bytes and fragment, the best last, and what those tried last lack at most.
         self.displaced, self._short_bytes = list[Order](), 0
 
@@ -141,7 +143,7 @@ class DropSearch:
 
     def _relaxed(self) -> bool:
         """Try what relaxations recompute; return whether the search is not over."""
-        whole = self.problem_of(self.recomputation.runs)
+        whole = self._whole(frozenset())
         # What waits within forward or backward stays on the GPU.
         turn = whole.fullest
         begin = problem = whole.around(turn)
@@ -155,8 +157,8 @@ class DropSearch:
             self._short_bytes = 0
             if not self._all_tried(self._rounded(again)):
                 return False
-            dropped = [each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0]]
-            whole, before = self.problem_of(self.recomputation.order(dropped)), (problem, made)
+            dropped = frozenset(each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0])
+            whole, before = self._whole(dropped), (problem, made)
             begin = replace(begin, capacity_bytes=begin.capacity_bytes - self._short_bytes)
             problem, made = restored(begin, turn, whole, dropped)
             if (problem, made) == before:
@@ -216,7 +218,7 @@ class DropSearch:
         return is_best
 
     def _is_best(self, buffers: frozenset[int]) -> bool:
-        whole = self.problem_of(self.recomputation.order(buffers))
+        whole = self._whole(buffers)
         self._effort += len(whole.kernels)
         problem = whole.around(whole.fullest)
         best_s = self._found[-1].seconds if self._found else inf

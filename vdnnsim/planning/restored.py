@@ -8,7 +8,6 @@ from typing import NamedTuple
 from vdnnsim.memory.requests import round_up
 from vdnnsim.planning.buffer_uses import sums_of
 from vdnnsim.planning.problem import Kernel, Problem
-from vdnnsim.plans.buffers import IterationBuffers
 
 
 class Beside(NamedTuple):
@@ -49,7 +48,7 @@ def restored(problem: Problem, turn: int, order: Problem, dropped: Collection[in
     positions = [at for at, each in enumerate(order.kernels) if not each.run.repeat]
     order = order.around(positions[turn])
     number = {each.run: at for at, each in enumerate(problem.kernels)}
-    idle, buffers = {each.buffer: each for each in problem.idle}, IterationBuffers(problem.workload)
+    idle, buffers = {each.buffer: each for each in problem.idle}, problem.buffers
     # By buffer a place in the order, and the kernel that is recomputed there.
     made, first_read, last_read = dict[int, tuple[int, int]](), dict[int, tuple[int, int]](), dict[int, int]()
     for at, each in enumerate(order.kernels):

@@ -16,17 +16,16 @@ from functools import cached_property
 from itertools import chain, count, takewhile
 from typing import Final, NamedTuple
 
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.packing import Lifetime, most_live_bytes
 from vdnnsim.memory.private_pools import Cut, PrivatePools
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.memory.segments import LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
-from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.pool_units import Unit, units_of
 from vdnnsim.plans.repetition import first_products, leading_operations, reserved_bytes, whole_pages
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 
 STATES: Final = 1
 """The private pool of optimizer states; those of blocks follow."""
@@ -179,12 +178,7 @@ class Reserving:
     @cached_property
     def _first_state(self) -> int | None:
         """The request of the first iteration for the first state that the update makes; None if it makes none."""
-        buffers, touched = self.plan.buffers, {True: set[int](), False: set[int]()}
-        for each in self.plan.operations:
-            if isinstance(each, Compute):
-                touched[each.phase is Phase.UPDATE].update(each.reads, each.writes)
-        # A scale of losses is a state, too.
-        states = {each for each in touched[True] - touched[False] if buffers[each].kind is BufferKind.OPTIMIZER_STATE}
+        states = states_of_update(self.plan.workload.step)
         asked = ((at, each.request) for at, each in enumerate(self._after_head[1]))
         return next((at for at, each in asked if each.nbytes is not None and each.key in states), None)
 

@@ -6,7 +6,7 @@ backward hooks of modules would add a node around each.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -42,15 +42,9 @@ class ModuleTracker:
         for handle in self._handles[:2]:
             handle.remove()
 
-    @contextmanager
-    def labelled(self, phase: str, what: str) -> Iterator[None]:
+    def labelled(self, phase: str, what: str) -> AbstractContextManager[None]:
         """Label what is allocated within, in this thread."""
-        before = torch.cuda.memory._get_memory_metadata()  # noqa: SLF001  # its only form
-        _set_metadata(label(self._passes, phase, what))
-        try:
-            yield
-        finally:
-            _set_metadata(before)
+        return memory_labelled(label(self._passes, phase, what))
 
     def remove(self) -> None:
         """Stop labelling."""
@@ -106,6 +100,17 @@ class ModuleTracker:
 
     def _ends_step(self, _optimizer: Optimizer, _arguments: object, _names: object) -> None:
         _set_metadata(label(self._passes))
+
+
+@contextmanager
+def memory_labelled(text: str) -> Iterator[None]:
+    """Label allocations within in PyTorch's memory history."""
+    before = torch.cuda.memory._get_memory_metadata()  # noqa: SLF001  # its only form
+    _set_metadata(text)
+    try:
+        yield
+    finally:
+        _set_metadata(before)
 
 
 def _set_metadata(text: str) -> None:

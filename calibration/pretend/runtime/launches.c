@@ -166,9 +166,7 @@ EXPORT int pretend_stand_in(const char *part, void (*function)(void **arguments,
   return found;
 }
 
-/* ---- what a kernel is like: guesses, which only steer how PyTorch configures grids, for nobody compiled it ---- */
-
-#define ASSUMED_REGISTERS 32
+/* ---- what a kernel is like: guesses ---- */
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *host) {
   const struct kernel *kernel = kernel_of(host);

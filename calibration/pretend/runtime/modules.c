@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASSUMED_REGISTERS 32
-
 struct function {
   struct kernel kernel;
   char name[512];

@@ -22,6 +22,8 @@
 #define EXPORT __attribute__((visibility("default")))
 #define MOST_GPUS 16
 #define MIB ((size_t)1 << 20)
+/* A guess, which only steers how PyTorch configures grids, for nobody compiled the kernels. */
+#define ASSUMED_REGISTERS 32
 /* Of the driver, which hands out memory in blocks of this size. */
 #define DRIVER_BLOCK (2 * MIB)
 

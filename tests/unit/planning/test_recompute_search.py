@@ -81,12 +81,10 @@ def test_a_dropped_map_is_not_offloaded_and_every_better_order_is_reported() -> 
 
 
 def test_a_search_ends_at_its_goal() -> None:
-    """At 566 B all fits. Where the kernels' time is the goal, one order is tried, and otherwise many."""
-    ready, looked = search(566, goal_s=16.0)
-    other, more = search(566)
-
-    assert [each.dropped for each in ready.orders()] == [each.dropped for each in other.orders()] == [frozenset()]
-    assert len(looked) == 1 < len(more)
+    """At 556 B, where without a goal a faster order is found; here the first one is fast enough."""
+    ready, looked = search(556, goal_s=1e9)
+    assert [each.dropped for each in ready.orders()] == [frozenset()]
+    assert len(looked) == 1
 
 
 def test_searches_that_end_early() -> None:
@@ -165,8 +163,7 @@ def test_the_relaxation_is_rounded_and_spread_over_equal_maps(monkeypatch: pytes
     found.orders()
 
     tried = recomputed(looked)
-    # The kernels as they are are looked at for the relaxation too, and those with both dropped for the next.
-    assert tried[:6] == [[], [], ["conv2", "conv3"], ["conv3"], ["conv2"], ["conv2", "conv3"]]
+    assert tried[:4] == [[], ["conv2", "conv3"], ["conv3"], ["conv2"]]
     assert ["conv1", "conv3"] in tried
     assert [each.until for each in known] == [{}, {conv2: 10, conv3: 10}]
 
@@ -220,7 +217,7 @@ def test_segments_are_tried_where_relaxations_have_no_solution(monkeypatch: pyte
 
     found.orders()
 
-    assert recomputed(looked)[:4] == [[], [], ["conv1"], ["conv4"]]
+    assert recomputed(looked)[:3] == [[], ["conv1"], ["conv4"]]
 
 
 def test_effort_is_counted_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,5 +227,5 @@ def test_effort_is_counted_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found.orders()
 
-    assert [len(each.kernels) for each in looked] == [16, 16, 17]
+    assert [len(each.kernels) for each in looked] == [16, 17]
     assert found.is_complete
