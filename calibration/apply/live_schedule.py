@@ -152,7 +152,7 @@ class LiveSchedule:
     def pools_in_forward(self) -> Mapping[int, int]:
         """By operation of the model's forward its private pool."""
         return {
-            number: pool for (use, number), pool in self.pools.items() if use is Use.RUN and self._is_watched(number)
+            number: pool for (use, number), pool in self.pools.items() if use is Use.RUN and number < self.tape.of_model
         }
 
     @cached_property
@@ -178,9 +178,6 @@ class LiveSchedule:
             if not is_unpack and current != before:
                 changes[save] = current
         return changes
-
-    def _is_watched(self, number: int) -> bool:
-        return number < self.tape.of_model
 
     @cached_property
     def expected_saves(self) -> Sequence[ExpectedSave]:

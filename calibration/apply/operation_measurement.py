@@ -121,7 +121,8 @@ class DryRun:
 
     def measured(self, call: Call) -> Measured:
         """Return the measurement of an operation."""
-        places = tuple(self._place_of(each) for each in call.read)
+        own = self._device
+        places = tuple(own if each is None else self.elsewhere.get(each, own) for each in call.read)
         if (call, places) not in self._ran:
             self._ran[call, places] = _ran(call, places, self._device, is_timed=self._is_timed)
         measured = self._ran[call, places]
@@ -129,9 +130,6 @@ class DryRun:
             found = zip(call.made, measured.made, strict=True)
             self.elsewhere |= {each: place for each, place in found if each is not None and place != self._device}
         return measured
-
-    def _place_of(self, storage: int | None) -> torch.device:
-        return self._device if storage is None else self.elsewhere.get(storage, self._device)
 
 
 def _ran(call: Call, places: Sequence[torch.device], device: torch.device, *, is_timed: bool) -> Measured:

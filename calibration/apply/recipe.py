@@ -98,7 +98,7 @@ class Recipe(NamedTuple):
         with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():  # noqa: SLF001 - no public ones
             torch._C._set_grad_enabled(self.has_gradients)  # noqa: SLF001 - the public one is a context
             try:
-                args, kwargs = with_leaves_replaced((View, Kept), _tensor, (self.args, self.kwargs))
+                args, kwargs = with_leaves_replaced((View, Kept), lambda each: each.tensor(), (self.args, self.kwargs))
                 if _has_statistics(self.func):
                     args, kwargs = _with_own_statistics(self.func, args, kwargs)
                 with nullcontext() if self.drawn is None else self.drawn.again():
@@ -118,10 +118,6 @@ class Recipe(NamedTuple):
     def is_stale(self) -> bool:
         """Whether an operand was written since, so that `run` would fail."""
         return any(each.kept._version != each.version for each in self.counted)  # noqa: SLF001 - no public one
-
-
-def _tensor(reference: View | Kept) -> torch.Tensor:
-    return reference.tensor()
 
 
 @cache

@@ -31,7 +31,8 @@ def binding(step: CapturedStep) -> tuple[str, tuple[tuple[str, int], ...]]:
         begin = -1 if storage.given else first.get(number, len(live))
         if begin > at or not storage.is_held_after(at - 1):
             continue
-        if not storage.given and tokens_and_classes and _elements(storage) == tokens_and_classes:
+        elements = storage.nbytes // ELEMENT_BYTES[storage.element_type]
+        if not storage.given and tokens_and_classes and elements == tokens_and_classes:
             copies[storage.element_type] += 1
             found["logits"] += storage.nbytes
         else:
@@ -59,10 +60,6 @@ def _word(storage: Storage, step: CapturedStep, phase: Phase) -> str:
     if phase is Phase.BACKWARD and storage.kind is BufferKind.FEATURE_MAP:
         return "recomputed activations"
     return _KINDS.get(storage.kind, "saved tensors and activations")
-
-
-def _elements(storage: Storage) -> int:
-    return storage.nbytes // ELEMENT_BYTES[storage.element_type]
 
 
 def _times(kind: str, count: int) -> str:

@@ -66,7 +66,8 @@ class ExpandableSegments(Segments):
         for pool in pools:
             page_bytes = _page_bytes(pool)
             for size, start in list(pool.free.by_size):
-                base, end = self._base(start), start + size
+                # There are few segments, one for each pool of each stream.
+                base, end = max(each for each in self.borders if each <= start), start + size
                 first = base + round_up(start - base, page_bytes)
                 last = end - (end - base) % page_bytes
                 if first >= last:
@@ -119,10 +120,6 @@ class ExpandableSegments(Segments):
         start = self._add_segment(size)
         pool.unmapped.add(start, size)
         return start
-
-    def _base(self, address: int) -> int:
-        """Return the start of the segment of an address; there are few, one for each pool of each stream."""
-        return max(start for start in self.borders if start <= address)
 
 
 def _page_bytes(pool: StreamPool) -> int:

@@ -129,7 +129,8 @@ class DropSearch:
         with suppress(KeyboardInterrupt):
             if self._found and self._is_over():
                 return self._found
-            if self._all_tried(((),)) and self._relaxed() and self._all_tried(self._segments()) and self._adjust():
+            segments = map(self.recomputation.segmented, SEGMENTS)
+            if self._all_tried(((),)) and self._relaxed() and self._all_tried(segments) and self._adjust():
                 self._refine()
         return self._found
 
@@ -137,9 +138,6 @@ class DropSearch:
     def is_complete(self) -> bool:
         """Whether the search completed."""
         return not self._is_cut
-
-    def _segments(self) -> Iterator[Iterable[int]]:
-        yield from map(self.recomputation.segmented, SEGMENTS)
 
     def _relaxed(self) -> bool:
         """Try what relaxations recompute; return whether the search is not over."""

@@ -93,7 +93,8 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
         for each, rate in zip(ranking.ranked, rates, strict=True)
     ]
     table = plain_table(header, rows, has_all, _MEMORY[:2])
-    answer = titled_table(what, table if rows else None, (), (title(ranking), *_refusals(ranking)))
+    refusals = (f"{each.layout.label}: {each.reason}" for each in ranking.refused)
+    answer = titled_table(what, table if rows else None, (), (title(ranking), *refusals))
     shown = Document((*answer.blocks, *((Code(command),) if rows else ())))
     return ResultTable(tuple(LAYOUTS), layout_rows(ranking), shown)
 
@@ -110,10 +111,6 @@ def title(ranking: LayoutRanking) -> str:
         f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.layout.label} is the fastest, "
         f"{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {waits} of its step waits for collectives."
     )
-
-
-def _refusals(ranking: LayoutRanking) -> list[str]:
-    return [f"{each.layout.label}: {each.reason}" for each in ranking.refused]
 
 
 def write_layouts(

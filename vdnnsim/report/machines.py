@@ -8,7 +8,7 @@ from typing import Final
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.machines import Offer, Order, Ranking, Unfit
 from vdnnsim.analysis.results import Setup
-from vdnnsim.cost.trust import Basis, Trust
+from vdnnsim.cost.trust import Basis
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.messages import listed
@@ -86,8 +86,9 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
     for rank, (offer, order, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):
         memory = map(format_bytes, (offer.asked_bytes, offer.reserved_bytes, offer.held_bytes, offer.memory_bytes))
         cost = () if not costs else ("" if offer.cost is None else f"{offer.cost:.3g}",)
-        time = format_seconds(offer.iteration_s)
-        rows.append((f"{order.value}{rank}", offer.name, offer.policy, *memory, time, rate, *cost, *_told(offer.trust)))
+        trusted = offer.trust.resting, offer.trust.expected
+        found = offer.name, offer.policy, *memory, format_seconds(offer.iteration_s), rate
+        rows.append((f"{order.value}{rank}", *found, *cost, *trusted))
     return (*header, *((ranking.unit,) if costs else ()), "kernel times", "expected error"), rows
 
 
@@ -97,10 +98,6 @@ def progress_row(found: Offer | Unfit) -> str:
         return f"{found.name}: {'not decided' if found.undecided else 'does not fit'}"
     held = f"{format_bytes(found.held_bytes)} of {format_bytes(found.memory_bytes)}"
     return f"{found.name}: {found.policy}, {format_seconds(found.iteration_s)}, {held}"
-
-
-def _told(trust: Trust) -> tuple[str, str]:
-    return trust.resting, trust.expected
 
 
 def marks(ranking: Ranking) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Final
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vdnnsim.analysis.layouts import LayoutRanking, Ranked
+from vdnnsim.analysis.layouts import LayoutRanking
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.labels import fold_label
@@ -31,7 +31,8 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     axes = figure.add_axes((0.23, 0.15, 0.4, 0.7))
     scale = time_scale([each.iteration_s for each in rows])
     lefts = [0.0] * len(rows)
-    for (_, color), values in zip(_PARTS, zip(*map(_parts, rows), strict=True), strict=False):
+    parts = [(each.kernels_s, each.exposed_s, each.other_s) for each in rows]
+    for (_, color), values in zip(_PARTS, zip(*parts, strict=True), strict=False):
         widths = [each / scale.factor for each in values]
         axes.barh(range(len(rows)), widths, left=lefts, height=0.62, color=color, zorder=2)
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
@@ -53,10 +54,6 @@ def _title(ranking: LayoutRanking) -> str:
     if not ranking.ranked:
         return f"No layout fits on {ranking.gpus} GPUs of {ranking.machine}"
     return f"{ranking.ranked[0].layout.label} is the fastest layout on {ranking.gpus} GPUs of {ranking.machine}"
-
-
-def _parts(each: Ranked) -> tuple[float, float, float]:
-    return each.kernels_s, each.exposed_s, each.other_s
 
 
 draw_layouts = as_png(layouts_figure)

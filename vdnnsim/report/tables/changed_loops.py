@@ -18,7 +18,9 @@ SEARCH: Final = "optimal"
 
 def how_to(result: ScenarioResult, way: Way) -> str:
     """Return the command or the lines of Python that do it."""
-    lines = [*_updates(result, way.loop), *_sliced_loss(way.loop), *_other_numbers(way.loop)]
+    lines = [*_updates(result, way.loop), *_sliced_loss(way.loop)]
+    if way.loop.precision:
+        lines.append('with torch.autocast("cuda", torch.bfloat16):  # around forward and the loss')
     recomputes = way.policy.startswith("checkpoint") and not way.is_applied
     if recomputes:
         lines += _checkpointed(result)
@@ -33,7 +35,8 @@ def how_to(result: ScenarioResult, way: Way) -> str:
         lines.append("# or, with this loop and the model as it is:")
     if way.is_applied or applies_too:
         policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
-        memory = _size(limit_bytes(result.server.gpu))
+        nbytes = limit_bytes(result.server.gpu)
+        memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
         lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
     elif way.expandable:
         lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
@@ -79,11 +82,6 @@ def _sliced_loss(loop: Loop) -> Iterator[str]:
     yield "loss = sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts) / labels.numel()"
 
 
-def _other_numbers(loop: Loop) -> Iterator[str]:
-    if loop.precision:
-        yield 'with torch.autocast("cuda", torch.bfloat16):  # around forward and the loss'
-
-
 def _checkpointed(result: ScenarioResult) -> tuple[str, str]:
     """Return the lines that recompute as the policy does, of what the user's forward calls `blocks` or `section`."""
     workload = result.workload
@@ -95,7 +93,3 @@ def _checkpointed(result: ScenarioResult) -> tuple[str, str]:
         what, call = "checkpoint", "checkpoint(section, x, use_reentrant=False)"
         where = f"within forward, for all but the last of {segments} sections of yours"
     return f"from torch.utils.checkpoint import {what}", f"x = {call}  # {where}"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
