@@ -60,11 +60,7 @@ class PinnedSlots(PinnedArena):
             return self.slice(offset, nbytes)
 
     def read(self, owner: Owner, offset: int, nbytes: int) -> torch.Tensor:
-        """Return a slot to prefetch a storage from.
-
-        Raises:
-            InternalError: the storage does not own it.
-        """
+        """Return a slot to prefetch a storage from, or raise InternalError where the storage does not own it."""
         found = self._owners.get((offset, nbytes))
         if found is not owner:
             holds = "nothing that a step needs" if found is None else f"storage {found.number} of step {found.step}"

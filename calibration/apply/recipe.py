@@ -39,11 +39,7 @@ class Kept:
     version: int
 
     def tensor(self) -> torch.Tensor:
-        """Return the tensor.
-
-        Raises:
-            RuntimeError: it was written since.
-        """
+        """Return the tensor, or raise RuntimeError where it was written since."""
         refuse_written(self.kept, self.version, self.kept.shape, "to recompute a part of forward")
         return self.kept
 

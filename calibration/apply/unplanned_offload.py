@@ -30,11 +30,7 @@ class HostTensor(SavedTensor):
         kept.data = torch.empty(0, dtype=kept.dtype, device=kept.device)
 
     def unpack(self) -> torch.Tensor:
-        """Return the tensor in new memory.
-
-        Raises:
-            RuntimeError: it was written since it was saved.
-        """
+        """Return the tensor in new memory, or raise RuntimeError where it was written since it was saved."""
         self.check()
         assert self._layout is not None, "it was made so"
         with torch.no_grad():

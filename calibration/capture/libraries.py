@@ -39,11 +39,7 @@ class NamedModel:
 
 
 def library(name: str) -> ModuleType:
-    """Import a library of models.
-
-    Raises:
-        CaptureError: it is not installed, or cannot be imported.
-    """
+    """Import a library of models, or raise CaptureError where it is not installed, or cannot be imported."""
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
@@ -84,11 +80,7 @@ def timm_names() -> list[str]:
 
 
 def torchvision_model(name: str) -> NamedModel:
-    """Return a model of torchvision.
-
-    Raises:
-        CaptureError: there is no such model.
-    """
+    """Return a model of torchvision, or raise CaptureError where there is no such model."""
     names = torchvision_names()
     if name not in names:
         raise unknown_name("torchvision", name, names)
@@ -122,11 +114,7 @@ def _without_weights(family: str) -> dict[str, bool | None]:
 
 
 def timm_model(name: str) -> NamedModel:
-    """Return a model of timm.
-
-    Raises:
-        CaptureError: there is no such model.
-    """
+    """Return a model of timm, or raise CaptureError where there is no such model."""
     timm = library("timm")
     if not timm.is_model(name):
         raise unknown_name("timm", name, timm.list_models())

@@ -37,11 +37,7 @@ class AssumedLoss:
         return self._labels.values()
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
-        """Return the loss.
-
-        Raises:
-            CaptureError: the output has no tensor of floats.
-        """
+        """Return the loss, or raise CaptureError where the output has no tensor of floats."""
         batch = self._calls % self._accumulate
         self._calls += 1
         own = _own_loss(output)

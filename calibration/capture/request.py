@@ -261,11 +261,7 @@ def check_checkpointing(how: str) -> None:
 
 
 def parse_image(text: str) -> tuple[int, ...]:
-    """Return the sizes of `3x224x224`.
-
-    Raises:
-        CaptureError: it has another form.
-    """
+    """Return the sizes of `3x224x224`, or raise CaptureError where it has another form."""
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,4}", text):
         raise CaptureError(f"--image: found {quote(text)}, expected sizes, channels first, as 3x224x224")
     return tuple(map(int, text.split("x")))

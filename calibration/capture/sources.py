@@ -154,11 +154,7 @@ def _named(request: Request) -> tuple[NamedModel | None, str]:
 
 
 def _library_of(name: str) -> str:
-    """Return the library that has a model of a name.
-
-    Raises:
-        CaptureError: several have, or none.
-    """
+    """Return the library that has a model of a name, or raise CaptureError where several have, or none."""
     if hub_model(name) is not None:
         return "transformers"
     if name.startswith("timm/"):

@@ -78,11 +78,7 @@ def smi_name(index: int) -> str:
 
 
 def cuda_devices() -> int:
-    """Return how many there are.
-
-    Raises:
-        DeviceError: none.
-    """
+    """Return how many there are, or raise DeviceError where none."""
     with warnings.catch_warnings(record=True) as reasons:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()

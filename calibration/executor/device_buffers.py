@@ -110,11 +110,7 @@ class DeviceBuffers:
         self.away_bytes[buffer] -= len(extent)
 
     def allocate(self, buffer: int, nbytes: int) -> None:
-        """Allocate memory for a buffer.
-
-        Raises:
-            OutOfDeviceMemory: there is no room.
-        """
+        """Allocate memory for a buffer, or raise OutOfDeviceMemory where there is no room."""
         stayed = self._residents.pop(buffer)
         self._add(buffer, self._device.allocate(nbytes) if stayed is None else stayed)
 

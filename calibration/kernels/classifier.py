@@ -63,11 +63,7 @@ _IGNORE_INDEX = -100
 
 
 def softmax_loss_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
-    """Return the one kernel for a phase of the loss.
-
-    Raises:
-        ExecutionRefused: its input is not a vector.
-    """
+    """Return the one kernel for a phase of the loss, or raise ExecutionRefused where its input is not a vector."""
     logits = site.layer.in_shapes[0]
     if logits.height * logits.width > 1:
         raise ExecutionRefused(f"{site.layer.name}: reads maps of {logits}; a loss is computed of vectors")

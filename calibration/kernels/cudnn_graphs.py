@@ -67,11 +67,7 @@ class Offer:
 
 
 def frontend() -> Any:  # noqa: ANN401 - the package has no types
-    """Return NVIDIA's package `cudnn`.
-
-    Raises:
-        DeviceError: it is not installed, or finds no cuDNN.
-    """
+    """Return NVIDIA's package `cudnn`, or raise DeviceError where it is not installed, or finds no cuDNN."""
     try:
         import cudnn
 

@@ -31,11 +31,7 @@ class RateKernel:
 
 @contextmanager
 def matrix_product(device: Device, element_type: torch.dtype, side: int) -> Iterator[RateKernel]:
-    """Hold a product of two square matrices.
-
-    Raises:
-        OutOfDeviceMemory: there is no room for them.
-    """
+    """Hold a product of two square matrices, or raise OutOfDeviceMemory where there is no room for them."""
     with _blocks(device, 3, side * side * element_type.itemsize) as blocks:
         a, b, product = (block.view(element_type).view(side, side) for block in blocks)
 

@@ -111,11 +111,7 @@ def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
 
 
 def find_compiler() -> str:
-    """Return the C compiler of this machine.
-
-    Raises:
-        DeviceError: it is not Linux on x86-64, or there is none.
-    """
+    """Return the C compiler of this machine, or raise DeviceError where it is not Linux on x86-64, or there is none."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise DeviceError(
             f"a pretended GPU needs Linux on x86-64, as PyTorch's CUDA build does; this is {sys.platform} on "

@@ -93,11 +93,7 @@ class LoadedScenario(Shown):
         return str(ResultTable(header, cells, titled_table(caption(self.scenario), table, (), ())))
 
     def run(self) -> Simulation:
-        """Replay every policy, as `vdnnsim run` does.
-
-        Raises:
-            PolicyError: no policy has a plan.
-        """
+        """Replay every policy, as `vdnnsim run` does, or raise PolicyError where no policy has a plan."""
         from vdnnsim.policies.registry import known_policies
 
         return Simulation.of(run_and_answer(self.scenario, known_policies()))
@@ -219,11 +215,7 @@ def simulate(
 
 
 def chosen_memory_model(text: str) -> "MemoryChoice":
-    """Return a memory model by its name.
-
-    Raises:
-        CaptureError: there is none of this name.
-    """
+    """Return a memory model by its name, or raise CaptureError where there is none of this name."""
     from vdnnsim.memory.choices import memory_choice
 
     try:
@@ -244,11 +236,7 @@ def with_memory(profile: "Profile", memory: str | None) -> "Server":
 
 
 def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
-    """Return a profile by name, or that of a card.
-
-    Raises:
-        DeviceError: there is none of it.
-    """
+    """Return a profile by name, or that of a card, or raise DeviceError where there is none of it."""
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.hardware.profile import find_profile, profile_of_card, shipped_profiles
 

@@ -61,11 +61,7 @@ def validate(device: Kind = "cuda", gpu: int | None = None, profile: str | None 
 
 
 def profile_of(device: "Device", kind: Kind, name: str | None = None) -> "Profile":
-    """Return the profile of a device, by name or from `calibrate`.
-
-    Raises:
-        ProfileError: there is none.
-    """
+    """Return the profile of a device, by name or from `calibrate`, or raise ProfileError where there is none."""
     from calibration.measure.calibrate import profile_path
     from vdnnsim.hardware.profile import find_profile, load_profile
 

@@ -51,11 +51,7 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def read_table(path: Path) -> bytes:
-    """Return the content of a file with a table.
-
-    Raises:
-        ProfileError: it cannot be read, or exceeds 64 MiB.
-    """
+    """Return the content of a file with a table, or raise ProfileError where it cannot be read, or exceeds 64 MiB."""
     try:
         return read_regular_file(path, _LARGEST_BYTES, "expected a table as `vdnnsim calibrate` writes it")
     except UnreadableError as failure:

@@ -108,11 +108,7 @@ def write_profile(
 
 
 def profile_text(server: Server, description: str) -> str:
-    """Return a profile as YAML text.
-
-    Raises:
-        ProfileError: a text in it identifies a person or a machine.
-    """
+    """Return a profile as YAML text, or raise ProfileError where a text in it identifies a person or a machine."""
     for name, text in (("description", description), *server.provenance):
         if found := what_identifies(name, text):
             raise ProfileError(f"{server.name}: {name}: {quote(text)} looks like {found}, which no profile may hold")

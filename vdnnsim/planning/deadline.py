@@ -98,11 +98,7 @@ class TimeLimit:
 
     @classmethod
     def parse(cls, text: str) -> "TimeLimit":
-        """Read a limit.
-
-        Raises:
-            InputError: it is no time above 0, with or without the name of a clock.
-        """
+        """Read a limit, or raise InputError where it is no time above 0, with or without the name of a clock."""
         quantity, _, last = text.rstrip().rpartition(" ")
         if last not in CLOCKS:
             quantity, last = text, UNNAMED

@@ -96,11 +96,7 @@ def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
 
 
 def read_plain_pickle(data: bytes, name: str) -> object:
-    """Return the plain data of a pickle.
-
-    Raises:
-        RecordingError: it is cut off, or holds anything else.
-    """
+    """Return the plain data of a pickle, or raise RecordingError where it is cut off, or holds anything else."""
     if data.count(b"]") + data.count(b"}") > _MOST_CONTAINERS:
         raise RecordingError(f"{name}: holds more than {_MOST_CONTAINERS} lists and dictionaries, {_PLAIN}")
     try:

@@ -143,11 +143,7 @@ class TracedStep:
 
 
 def chosen_step(trace: Trace, calls: Calls) -> TracedStep:
-    """Return the representative step.
-
-    Raises:
-        RecordingError: there is no kernel.
-    """
+    """Return the representative step, or raise RecordingError where there is no kernel."""
     if not any(each.event.activity is Activity.KERNEL for each in calls.launches):
         raise RecordingError(
             f"{trace.name}: found no kernel of a GPU, expected a trace with activities=[ProfilerActivity.CPU, "

@@ -108,11 +108,7 @@ def as_executed(step: CapturedStep, execution: Execution) -> CapturedStep:
 
 
 def captured_model(path: Path, execution: Execution = Execution.EAGER) -> CapturedModel:
-    """Return the model of one captured step.
-
-    Raises:
-        ScenarioError: the file is wrong.
-    """
+    """Return the model of one captured step, or raise ScenarioError where the file is wrong."""
     step, sha256 = read_captured_step(path)
     return CapturedModel(as_executed(step, execution), sources=((file_name(path), sha256),))
 

@@ -15,11 +15,7 @@ class Scenario(Setup):
     policies: tuple[Policy, ...]
 
     def workload_of(self, batch_size: int) -> Workload:
-        """Return the workload with another batch.
-
-        Raises:
-            InputError: it does not follow from the captures.
-        """
+        """Return the workload with another batch, or raise InputError where it does not follow from the captures."""
         if self.captured is None:
             return replace(self.workload, batch_size=batch_size)
         return self.captured.workload(batch_size)

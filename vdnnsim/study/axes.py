@@ -172,11 +172,7 @@ def _choice(choices: type[Enum], what: str) -> Callable[[Entry], Value]:
 
 
 def read_axis(name: str, entry: Entry, parent: Entry, keys: Mapping[str, Key]) -> Axis:
-    """Return the axis of a name.
-
-    Raises:
-        StudyError: the name or a value is wrong, or a value occurs twice.
-    """
+    """Return the axis of a name, or raise StudyError where the name or a value is wrong, or a value occurs twice."""
     key = find_key(name, keys, parent)
     values = _range(key, entry) if isinstance(entry.value, dict) and "from" in entry.value else _list(key, entry)
     return Axis(key.name, key.column, values)

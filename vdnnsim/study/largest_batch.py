@@ -103,11 +103,7 @@ def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[Lar
 
 
 def largest_sizes(simulators: "Simulators", deadline: Deadline) -> tuple[LargestBatch, ...]:
-    """Return the largest size under every policy, as a batch.
-
-    Raises:
-        PolicyError: no policy has a plan.
-    """
+    """Return the largest size under every policy, as a batch, or raise PolicyError where no policy has a plan."""
     scenario = simulators.scenario
     found, refusals = list[LargestBatch](), list[PolicyError]()
     for left, policy in zip(range(len(scenario.policies), 0, -1), scenario.policies, strict=True):

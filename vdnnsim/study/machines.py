@@ -68,11 +68,7 @@ class Prices:
 
 
 def read_prices(path: Path) -> Prices:
-    """Read a file of prices.
-
-    Raises:
-        ScenarioError: it cannot be read, or something in it is wrong.
-    """
+    """Read a file of prices, or raise ScenarioError where it cannot be read, or something in it is wrong."""
     file = read_yaml(path, ScenarioError)
     file.root.check_schema_version(SCHEMA_VERSION)
     keys = file.root.members(("schema_version", "currency", "per_hour"), ("samples_per_epoch",))
