@@ -31,11 +31,7 @@ _PLANNED: Final = weakref.WeakSet[nn.Module]()
 
 
 class Loop(LoopState):
-    """A plan ready for the steps of one model.
-
-    Attributes:
-        steps: logs of the latest ones.
-    """
+    """A plan ready for the steps of one model; `steps` are logs of the latest ones."""
 
     KEPT_STEPS = 16
 

@@ -26,11 +26,7 @@ def shapes_of(*inputs: object) -> Shapes:
 
 
 class Applied(Protocol):
-    """A plan.
-
-    Attributes:
-        own_bytes: peak of a step beside its given storages.
-    """
+    """A plan; `own_bytes` is the peak of a step beside its given storages."""
 
     own_bytes: int
 

@@ -18,11 +18,7 @@ RATE_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class RateKernel:
-    """A kernel of known work.
-
-    Attributes:
-        amount: FLOPs of a matrix product, bytes read and written by a stream.
-    """
+    """A kernel of known work; `amount` is FLOPs of a matrix product, bytes read and written by a stream."""
 
     work: Callable[[], None]
     amount: int

@@ -130,11 +130,7 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics(Generic[Runs]):
-    """The metrics of a paper by name.
-
-    Attributes:
-        seen_in: returns the scenario that shows a claim.
-    """
+    """The metrics of a paper by name; `seen_in` returns the scenario that shows a claim."""
 
     named: Mapping[str, Metric]
     seen_in: Callable[[Claim, Sequence[NetworkBatch]], str]

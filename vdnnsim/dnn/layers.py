@@ -139,11 +139,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedOperator(Operator):
-    """The main operator of a captured layer.
-
-    Attributes:
-        name: as the framework calls it, `convolution`.
-    """
+    """The main operator of a captured layer; `name` is as the framework calls it, `convolution`."""
 
     # Class variables of other operators are fields here.
     name: str  # type: ignore[misc]

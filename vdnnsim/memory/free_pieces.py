@@ -5,11 +5,7 @@ from collections.abc import Container
 
 
 class FreePieces:
-    """Pieces of memory found by size, by start and by end.
-
-    Attributes:
-        by_size: (bytes, start) of each, in order.
-    """
+    """Pieces of memory found by size, by start and by end; `by_size` is (bytes, start) of each, in order."""
 
     def __init__(self, borders: Container[int] = ()) -> None:
         """Begin without a piece; pieces never merge across a border."""

@@ -116,11 +116,7 @@ def states_bound(
 
 
 class Streaming:
-    """The copies of states and gradients, kernel by kernel.
-
-    Args:
-        timetable: of all other copies.
-    """
+    """The copies of states and gradients, kernel by kernel; `timetable` is that of all other copies."""
 
     def __init__(self, timetable: Timetable) -> None:
         problem = timetable.movement.problem

@@ -37,11 +37,7 @@ TENSORFLOW_WORKSPACE_BYTES: Final = 4 * GIB
 
 
 class ByRule(Policy, frozen=True, kw_only=True):
-    """A policy whose kernels are chosen by one rule.
-
-    Attributes:
-        algorithms: the rule.
-    """
+    """A policy whose kernels are chosen by one rule; `algorithms` is the rule."""
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
 

@@ -41,11 +41,7 @@ from vdnnsim.policies.pytorch import PyTorchLoop
 
 
 class SaveOnCpu(PyTorchLoop, frozen=True, kw_only=True):
-    """Copy all that autograd saves.
-
-    Attributes:
-        overlap: whether copies run beside kernels.
-    """
+    """Copy all that autograd saves; `overlap` is whether copies run beside kernels."""
 
     name: ClassVar[str] = "save_on_cpu"
     summary: ClassVar[str] = "copies all that autograd saves to the host and back (PyTorch's save_on_cpu)"

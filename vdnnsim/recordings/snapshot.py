@@ -46,11 +46,7 @@ _NOTES: Final = frozenset({"snapshot", "user_defined"})
 
 
 class Event(NamedTuple):
-    """One entry of the history.
-
-    Attributes:
-        stream: a number for the stream and the pool, 0 for the default ones.
-    """
+    """One entry of the history; `stream` is a number for the stream and the pool, 0 for the default ones."""
 
     action: Action
     address: int

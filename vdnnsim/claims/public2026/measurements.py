@@ -128,11 +128,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """Time of all operators of a kind in one iteration.
-
-    Attributes:
-        measured: seconds.
-    """
+    """Time of all operators of a kind in one iteration; `measured` is in seconds."""
 
     series: str
     hardware: str
