@@ -19,7 +19,7 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel, settings_of
 from vdnnsim.memory.cuda_malloc import Driver
 from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.online import Block, OnlinePool, serve
-from vdnnsim.memory.planned import place_planned
+from vdnnsim.memory.packing import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.memory.storages import place_mxnet
 from vdnnsim.units import MIB

@@ -12,10 +12,13 @@ inference", 2020 (greedy by size for offset calculation); Maas et al., "TelaMall
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
 Integers = npt.NDArray[np.int64]
 
@@ -135,3 +138,71 @@ def _placed(sizes: Integers, first: Integers, last: Integers, order: Integers, f
         offsets[block] = starts[placed] = start
         ends[placed], begins[placed], dies[placed] = start + nbytes, first[block], last[block]
     return offsets
+
+
+def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
+    """Choose all addresses by the lifetimes of a static plan, then check that they stay within the capacity.
+
+    Buffers that live throughout lie at the bottom, the others are packed above them.
+    """
+    lifetimes = _lifetimes(requests, granule_bytes)
+    first_release = next((i for i, request in enumerate(requests) if request.nbytes is None), len(requests))
+    last_allocation = max((life.first for life in lifetimes), default=0)
+    address: dict[int, int] = {}
+    floor = 0
+    others = []
+    for life in lifetimes:
+        if life.first < first_release and life.last > last_allocation:
+            address[life.first] = floor
+            floor += life.nbytes
+        else:
+            others.append(life)
+    layout = pack(others)
+    address |= {life.first: floor + offset for life, offset in zip(others, layout.offsets, strict=True)}
+    return _answer(requests, lifetimes, address, capacity_bytes)
+
+
+def _lifetimes(requests: Sequence[Request], granule_bytes: int) -> list[Lifetime]:
+    ends: dict[int, int] = {}
+    lifetimes = []
+    for position, request in reversed(list(enumerate(requests))):
+        if request.nbytes is None:
+            ends[request.key] = position
+        else:
+            last = ends.pop(request.key, len(requests))
+            lifetimes.append(Lifetime(round_up(request.nbytes, granule_bytes), position, last))
+    return lifetimes[::-1]
+
+
+def _answer(
+    requests: Sequence[Request], lifetimes: list[Lifetime], address: dict[int, int], capacity_bytes: int
+) -> Placed | Overflow:
+    offsets, deltas = [0] * len(requests), [0] * len(requests)
+    for life in lifetimes:
+        offsets[life.first], deltas[life.first] = address[life.first], life.nbytes
+        if life.last < len(requests):
+            offsets[life.last], deltas[life.last] = address[life.first], -life.nbytes
+    highest = max((address[life.first] + life.nbytes for life in lifetimes), default=0)
+    if highest > capacity_bytes:
+        return _overflow(requests, lifetimes, address, deltas, capacity_bytes)
+    return Placed(tuple(offsets), tuple(deltas), highest)
+
+
+def _overflow(
+    requests: Sequence[Request],
+    lifetimes: list[Lifetime],
+    address: dict[int, int],
+    deltas: list[int],
+    capacity_bytes: int,
+) -> Overflow:
+    """Report the first request at which more is in use than the capacity.
+
+    If there is none, fragmentation is the cause: of the requests beyond the capacity the one with most memory in use.
+    """
+    in_use = list(accumulate(deltas))
+    too_much = [life for life in lifetimes if in_use[life.first] > capacity_bytes]
+    beyond = [life for life in lifetimes if address[life.first] + life.nbytes > capacity_bytes]
+    blamed = too_much[0] if too_much else max(beyond, key=lambda life: (in_use[life.first], -life.first))
+    held = tuple(requests[life.first].key for life in lifetimes if life.first < blamed.first < life.last)
+    free = capacity_bytes - (in_use[blamed.first] - blamed.nbytes)
+    return Overflow(blamed.first, held, free, min(free, max(0, capacity_bytes - address[blamed.first])))

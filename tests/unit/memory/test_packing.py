@@ -1,9 +1,12 @@
 """Offline packing, small cases by hand; sizes in bytes, times in requests."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.memory.packing import Lifetime, Packing, most_live_bytes, pack, packings
+from tests.memory_requests import written
+from vdnnsim.memory.packing import Lifetime, Packing, most_live_bytes, pack, packings, place_planned
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
 TIME = 12
 
@@ -74,3 +77,68 @@ def test_no_layout_overlaps_or_is_lower_than_what_lives(lives: list[Lifetime], b
         assert_apart([*among, *zip(each.offsets, lives, strict=True)])
         assert each.height_bytes >= each.bound_bytes == most_live_bytes(lives)
     assert list(packings(lives, among)) == found
+
+
+@pytest.mark.parametrize(
+    ("requests", "granule_bytes", "offsets", "pool_bytes"),
+    [
+        # 0 and 2 are taken before the first release and never given back: they lie at the bottom in their order,
+        # although 1 was asked for between them; 1 and 3 come and go and share 30 and up.
+        ("10 50 20 -1 40 -3", 1, (0, 30, 10, 30, 30, 30), 80),
+        # 0 is given back at the very end, as W is; 2 came after the first release and does not count.
+        ("10 5 -1 30 -2 -0", 1, (0, 10, 10, 10, 10, 0), 40),
+        # 1 lives throughout and lies at 0, so 0 and 2 share what is above it.
+        ("40 20 -0 60 -1 -2", 1, (20, 0, 20, 20, 0, 20), 80),
+        # 1 is taken right after 0 was given back: both lie at 0. 2 lives with 1 and lies above it.
+        ("10 -0 10 5 -1 -2", 1, (0, 0, 0, 10, 0, 10), 15),
+        # 0 to 3 live together, none throughout. Largest first, the earlier of equals below: 1 at 0, 2 at 30, 0 at 60,
+        # and 3 at 70. 4 meets nobody and lies at 0.
+        ("10 30 30 5 -3 -0 -1 -2 1 -4", 1, (60, 0, 30, 70, 70, 60, 0, 30, 0, 0), 75),
+        # 0 at 0. 1 lives with it and lies at 40. 2 (20 B) lives after 0 but with 1: the gap below 1 is 40 B, it lies at
+        # 0. 3 (20 B) lives with 1 and 2: it takes the rest of the gap, at 20.
+        ("40 30 -0 20 20 -1 -2 -3 1 -4", 1, (0, 40, 0, 0, 20, 40, 0, 20, 0, 0), 70),
+        # 2 (25 B) at 0 leaves 15 of that gap, too few for 3, which would lie above 1, at 70. As it goes beyond the 75 B
+        # that live at once, it goes first the next time: 3 at 0, 2 at 20 and 1 at 45, above both.
+        ("40 30 -0 25 20 -1 -2 -3 1 -4", 1, (0, 45, 0, 20, 0, 45, 20, 0, 0, 0), 75),
+        # Granule 10: 1 B takes 10, 11 B take 20 above it.
+        ("1 11", 10, (0, 10), 30),
+    ],
+)
+def test_addresses_that_fit_all_lifetimes(
+    requests: str, granule_bytes: int, offsets: tuple[int, ...], pool_bytes: int
+) -> None:
+    answer = place_planned(written(requests, 1), pool_bytes, granule_bytes)
+    assert isinstance(answer, Placed)
+    assert (answer.offsets, answer.pool_bytes) == (offsets, pool_bytes)
+    sizes = [round_up(each.nbytes, granule_bytes) for each in written(requests, 1) if each.nbytes is not None]
+    assert [each for each in answer.deltas if each > 0] == sizes
+
+
+@pytest.mark.parametrize("ends_in_the_middle", [True, False])
+def test_long_sequences_know_their_neighbours_too(ends_in_the_middle: bool) -> None:  # noqa: FBT001 - given by pytest
+    """1000 short lives of 10 B, one after the other, beside one of 20 B at 0 that ends in the middle, or after them.
+
+    Those that it meets lie at 20, the others at 0; a last one keeps it from living throughout.
+    """
+    short = [request for key in range(1, 1001) for request in (Request(key, 10), Request(key, None))]
+    end = 1000 if ends_in_the_middle else 2000
+    answer = place_planned([Request(0, 20), *short[:end], Request(0, None), *short[end:], Request(2000, 5)], 30, 1)
+    assert isinstance(answer, Placed)
+    assert set(answer.offsets[1 : end + 1]) == {20}
+    assert set(answer.offsets[end + 2 :]) == {0}
+    assert answer.pool_bytes == 30
+
+
+@pytest.mark.parametrize(
+    ("requests", "capacity_bytes", "expected"),
+    [
+        # 1 lives throughout and lies at 0; 2 (60 B) lies at 20 and would reach to 80. 50 B are free, all above 1.
+        (written("40 20 -0 60", 1), 70, Overflow(3, (1,), 50, 50)),
+        # Both live throughout: of 15 B, 0 alone is too many, of 25 B 1 is. In the other order 0 would begin at 10.
+        (written("20 10", 1), 15, Overflow(0, (), 15, 15)),
+        (written("20 10", 1), 25, Overflow(1, (0,), 5, 5)),
+        ([Request(1, 10), Request(0, 20)], 10, Overflow(1, (1,), 0, 0)),
+    ],
+)
+def test_a_buffer_above_capacity_overflows(requests: list[Request], capacity_bytes: int, expected: Overflow) -> None:
+    assert place_planned(requests, capacity_bytes, 1) == expected
