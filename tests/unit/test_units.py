@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refusal
 from vdnnsim.errors import InputError
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.units import (
@@ -86,9 +87,7 @@ _BYTES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
     ],
 )
 def test_what_is_no_quantity_is_refused(text: object, dimension: Dimension, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse_quantity(text, dimension)
-    assert str(caught.value) == message
+    assert refusal(InputError, parse_quantity, text, dimension) == message
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from calibration.capture.libraries import NamedModel, library, unknown_name
 from calibration.capture.request import Request
 from calibration.capture.sources import captured_together, program_of
 from calibration.capture.transformers_models import transformers_model
+from tests.refusals import refusal
 from vdnnsim.errors import CaptureError
 
 
@@ -23,9 +24,7 @@ def request(model: str, **asked: object) -> Request:
 
 
 def refused(model: str, **asked: object) -> str:
-    with pytest.raises(CaptureError) as caught:
-        program_of(request(model, **asked))
-    return str(caught.value)
+    return refusal(CaptureError, program_of, request(model, **asked))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from calibration.capture.request import Request, parse_image
 from calibration.capture.sources import captured_together, program_of
+from tests.refusals import refusal
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -33,10 +34,7 @@ def captured(model: str, **asked: object) -> CapturedStep:
 
 
 def refused(model: str, **asked: object) -> str:
-    with pytest.raises(CaptureError) as caught:
-        captured(model, **asked)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(CaptureError, captured, model, **asked)
 
 
 LINEAR = "def make():\n    return nn.Linear(3, 5)\n"
@@ -175,9 +173,7 @@ def test_tokens_are_of_any_vocabulary(write: Write) -> None:
     ],
 )
 def test_invalid_requests_are_refused(asked: dict[str, object], message: str) -> None:
-    with pytest.raises(CaptureError) as caught:
-        program_of(Request(**({"batch_size": 1} | asked)))  # type: ignore[arg-type]
-    assert message in str(caught.value)
+    assert message in refusal(CaptureError, program_of, Request(**({"batch_size": 1} | asked)))
 
 
 @pytest.mark.parametrize("text", ["", "3x", "x3", "3x0x2", "3,224,224", "-3x2", "1x2x3x4x5x6"])
@@ -230,9 +226,8 @@ def test_a_config_without_a_type_is_called_as_its_folder(tmp_path: Path, monkeyp
 def test_a_file_without_a_name_says_what_it_has(text: str, found: str, tmp_path: Path) -> None:
     """A function that needs an argument makes no model."""
     (tmp_path / "net.py").write_text(text)
-    with pytest.raises(CaptureError) as caught:
-        Request(model=f"{tmp_path}/net.py", batch_size=1).check()
-    assert str(caught.value).endswith(f"expected {tmp_path}/net.py:{found}")
+    said = refusal(CaptureError, Request(model=f"{tmp_path}/net.py", batch_size=1).check)
+    assert said.endswith(f"expected {tmp_path}/net.py:{found}")
 
 
 def test_one_number_for_an_image_is_explained(tmp_path: Path) -> None:

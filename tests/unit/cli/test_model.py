@@ -12,6 +12,7 @@ from calibration.capture import isolation
 from calibration.capture.request import Request
 from tests.captured_steps import chain, sequences
 from tests.command_line import ROOT, csv_rows
+from tests.refusals import refusal as refused_with
 from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
@@ -50,10 +51,7 @@ def vdnnsim(*arguments: str) -> Result:
 
 
 def refusal(*arguments: str) -> str:
-    with pytest.raises(InputError) as refused:
-        vdnnsim(*arguments)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    return refused_with(InputError, vdnnsim, *arguments)
 
 
 def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:

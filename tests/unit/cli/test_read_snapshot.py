@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.refusals import refusal
 from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
 from vdnnsim.cli.recordings import read, read_snapshot
 from vdnnsim.errors import VdnnsimError
@@ -20,10 +21,7 @@ def called(path: Path, *options: str) -> str:
 
 
 def refused(path: Path, *options: str) -> str:
-    with pytest.raises(VdnnsimError) as caught:
-        CliRunner().invoke(read_snapshot, [str(path), *options], catch_exceptions=False)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(VdnnsimError, CliRunner().invoke, read_snapshot, [str(path), *options], catch_exceptions=False)
 
 
 def test_a_recording_beside_other_settings(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refusal
 from vdnnsim.cost.kernel_table import (
     COLUMNS,
     GRADIENT_LETTERS,
@@ -100,11 +101,7 @@ def write(folder: Path, *lines: str) -> Path:
 
 
 def message_of(path: Path) -> str:
-    with pytest.raises(ProfileError) as caught:
-        read_kernel_table(path)
-    message = str(caught.value)
-    assert message.splitlines() == [message]
-    return message.removeprefix(f"{path}: ")
+    return refusal(ProfileError, read_kernel_table, path).removeprefix(f"{path}: ")
 
 
 def test_a_row_is_one_line() -> None:

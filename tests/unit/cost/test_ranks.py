@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import sharded
+from tests.refusals import refusal
 from tests.shipped.test_shipped_profiles import server
 from vdnnsim.cost.collectives import Cluster
 from vdnnsim.cost.ranks import machine_of_rank
@@ -73,6 +74,4 @@ def test_each_group_of_a_rank_has_buffers_of_its_own() -> None:
     ],
 )
 def test_machines_without_a_gpu_for_each_rank_are_refused(name: str, ranks: int, message: str) -> None:
-    with pytest.raises(ProfileError) as caught:
-        machine_of_rank(f"{name}.yaml", server(name), of_ranks(ranks))
-    assert str(caught.value).startswith(message)
+    assert refusal(ProfileError, machine_of_rank, f"{name}.yaml", server(name), of_ranks(ranks)).startswith(message)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.refusals import refusal
 from tests.toy import server_with, toy_chain
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.roofline import RooflineCosts
@@ -80,8 +81,6 @@ def test_times_are_as_good_as_the_parameters() -> None:
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, float], message: str) -> None:
     overhead = {} if message.startswith("lacks") else {"launch_overhead_s": 1.0}
-    with pytest.raises(ProfileError) as refusal:
-        RooflineCosts(server_with(overhead | parameters))
-
+    said = refusal(ProfileError, RooflineCosts, server_with(overhead | parameters))
     # A parameter out of range is named by its path.
-    assert str(refusal.value).replace("cost_model.", "cost_model: ").startswith(f"toy: cost_model: {message}")
+    assert said.replace("cost_model.", "cost_model: ").startswith(f"toy: cost_model: {message}")

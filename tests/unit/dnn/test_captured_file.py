@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain, checkpointed, residual, sharded
+from tests.refusals import refusal as refused_with
 from vdnnsim.dnn import captured_file
 from vdnnsim.dnn.captured_check import MOST_OF_A_KIND
 from vdnnsim.dnn.captured_file import read_captured_step, write_captured_step
@@ -21,10 +22,7 @@ Change = Callable[[dict[str, Any]], object]
 
 def refusal(path: Path, data: bytes) -> str:
     path.write_bytes(data)
-    with pytest.raises(ScenarioError) as raised:
-        read_captured_step(path)
-    message = str(raised.value)
-    assert message.splitlines() == [message]
+    message = refused_with(ScenarioError, read_captured_step, path)
     assert message.startswith(f"{path}: ")
     return message.removeprefix(f"{path}: ")
 

@@ -2,6 +2,7 @@ from collections import Counter
 
 import pytest
 
+from tests.refusals import refusal
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.shapes import MapShape
@@ -222,8 +223,5 @@ def test_a_name_is_known_however_it_is_written(typed: str, name: str) -> None:
     ("typed", "offered"), [("vgg", "vgg16"), ("vgg19", "vgg19_torchvision"), ("googlnet", "googlenet")]
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: str, offered: str) -> None:
-    with pytest.raises(InputError) as failure:
-        build_network(typed)
-
-    listed = ", ".join([*NETWORKS, "resnetN", "wrn_D_W"])
-    assert str(failure.value) == f"{typed!r} is not a network; did you mean {offered!r}? ({listed})"
+    said, listed = refusal(InputError, build_network, typed), ", ".join([*NETWORKS, "resnetN", "wrn_D_W"])
+    assert said == f"{typed!r} is not a network; did you mean {offered!r}? ({listed})"

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import refusal as refused_with
 from vdnnsim.errors import ProfileError, is_fault
 from vdnnsim.files.regular import UnreadableError, read_regular_file
 
 
 def refusal(path: Path, largest_bytes: int = 2**20) -> str:
-    with pytest.raises(UnreadableError) as refused:
-        read_regular_file(path, largest_bytes, "expected text")
-    return str(refused.value)
+    return refused_with(UnreadableError, read_regular_file, path, largest_bytes, "expected text")
 
 
 def test_regular_files_are_read_up_to_the_limit(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from enum import Enum
 
 import pytest
 
+from tests.refusals import refusal
 from vdnnsim.errors import ProfileError, ScenarioError
 from vdnnsim.files.value import Entry, YamlValue
 
@@ -37,9 +38,7 @@ def test_members_and_items_are_entries_with_their_key_path() -> None:
     ],
 )
 def test_a_mapping_has_the_keys_that_it_may_have(value: YamlValue, message: str) -> None:
-    with pytest.raises(ProfileError) as caught:
-        entry(value).members(("c",), ("d",))
-    assert str(caught.value) == f"x.yaml: a.b: {message}"
+    assert refusal(ProfileError, entry(value).members, ("c",), ("d",)) == f"x.yaml: a.b: {message}"
 
 
 @pytest.mark.parametrize(("value", "found"), [([], "an empty list"), ({"a": 1}, "a mapping"), (1.5, "1.5")])

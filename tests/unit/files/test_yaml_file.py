@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import ROOT, vdnnsim
+from tests.refusals import refusal
 from vdnnsim.errors import InputError, ProfileError, ScenarioError
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.files.yaml_file import FileKind, kind_of, read_yaml
@@ -95,9 +96,7 @@ BROKEN = "line 2, column 1: is not YAML: while parsing a flow node expected the 
 )
 def test_anything_but_strict_yaml_is_refused(tmp_path: Path, data: str | bytes, message: str) -> None:
     path = write(tmp_path, data)
-    with pytest.raises(ProfileError) as caught:
-        read_yaml(path, ProfileError)
-    assert str(caught.value).startswith(f"{path}: {message}")
+    assert refusal(ProfileError, read_yaml, path, ProfileError).startswith(f"{path}: {message}")
 
 
 def test_twenty_levels_are_allowed(tmp_path: Path) -> None:
@@ -122,9 +121,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, name: str, messag
     write(tmp_path, "a: 1")
     os.mkfifo(tmp_path / "pipe")
     path = tmp_path / name
-    with pytest.raises(ScenarioError) as caught:
-        read_yaml(path, ScenarioError)
-    assert str(caught.value).startswith(f"{path}: {message}")
+    assert refusal(ScenarioError, read_yaml, path, ScenarioError).startswith(f"{path}: {message}")
     with pytest.raises(ScenarioError, match=r"^'a.*b\.yaml': cannot be read: no file can have this name$"):
         read_yaml(Path("a\0\nb.yaml"), ScenarioError)
 

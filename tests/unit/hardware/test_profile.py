@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.refusals import refusal as refused_with
 from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, read_profile
@@ -197,9 +198,7 @@ def test_a_path_is_one_from_the_scenario_or_from_the_working_directory(elsewhere
 @pytest.mark.usefixtures("elsewhere")
 def test_a_profile_that_does_not_exist_is_refused() -> None:
     def refusal(name: str) -> str:
-        with pytest.raises(ProfileError) as caught:
-            find_profile(name, Path("scenarios"))
-        return str(caught.value)
+        return refused_with(ProfileError, find_profile, name, Path("scenarios"))
 
     assert refusal("no.yaml") == "'no.yaml' is not a file; looked for scenarios/no.yaml and no.yaml"
     assert refusal("n" * 300 + ".yaml").startswith(f"'{'n' * 80}...' is not a file; looked for ")

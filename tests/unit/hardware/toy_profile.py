@@ -4,8 +4,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.refusals import refusal as refused_with
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
 
@@ -48,8 +47,4 @@ def with_value(profile: dict[str, Any], key_path: str, value: object) -> dict[st
 
 def refusal(path: Path) -> str:
     """Return what a profile is refused with in one line, less the name of the file."""
-    with pytest.raises(ProfileError) as caught:
-        read_profile(path)
-    message = str(caught.value)
-    assert message.splitlines() == [message]
-    return message.removeprefix(f"{path}: ")
+    return refused_with(ProfileError, read_profile, path).removeprefix(f"{path}: ")

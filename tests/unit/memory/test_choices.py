@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.refusals import refusal
 from vdnnsim.errors import InputError, ScenarioError
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, memory_choice, read_memory_model
@@ -46,7 +47,5 @@ def test_a_memory_model_is_named_or_set(value: YamlValue, expected: MemoryChoice
     ],
 )
 def test_an_unknown_memory_model_is_refused(value: YamlValue, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_memory_model(Entry("s.yaml", "memory_model", value, ScenarioError))
-
-    assert str(caught.value).startswith(message)
+    entry = Entry("s.yaml", "memory_model", value, ScenarioError)
+    assert refusal(InputError, read_memory_model, entry).startswith(message)

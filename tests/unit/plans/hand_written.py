@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
 from tests.plan_writer import PlanWriter
+from tests.refusals import refusal as refused_with
 from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
@@ -107,9 +106,7 @@ def script(text: str) -> TrainingPlan:
 
 
 def refusal(plan: TrainingPlan) -> str:
-    with pytest.raises(PlanError) as failure:
-        check_plan(plan)
-    return str(failure.value)
+    return refused_with(PlanError, check_plan, plan)
 
 
 def with_operations(plan: TrainingPlan, operations: list[Operation]) -> TrainingPlan:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import refusal
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies import registry
@@ -207,6 +208,4 @@ def test_options_of_plain_types(written: Written, options: dict[str, object], me
 
     assert describe_options(types["mine"]) == "count: 1, share: 0.5, careful: true, text: ..., several: ()"
     assert resolve_policy({"policy": "mine", "text": "t", "share": 1}, types).label == "mine(share=1.0, text=t)"
-    with pytest.raises(PolicyError) as failure:
-        resolve_policy({"policy": "mine", **options}, types)
-    assert str(failure.value) == f"mine: {message}"
+    assert refusal(PolicyError, resolve_policy, {"policy": "mine", **options}, types) == f"mine: {message}"

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain, residual, sequences, sharded
+from tests.refusals import refusal as refused_with
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -48,10 +49,7 @@ def scenario(folder: Path, workload: str, more: str = "") -> Scenario:
 
 def refusal(folder: Path, workload: str) -> str:
     """Return what a workload is refused with, less the name of the file."""
-    with pytest.raises(ScenarioError) as caught:
-        scenario(folder, workload)
-    assert "\n" not in str(caught.value)
-    return str(caught.value).removeprefix("x.yaml: ")
+    return refused_with(ScenarioError, scenario, folder, workload).removeprefix("x.yaml: ")
 
 
 def test_one_of_several_lengths_is_chosen(folder: Path) -> None:

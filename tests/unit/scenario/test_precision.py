@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import refusal
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.errors import ScenarioError
 from vdnnsim.scenario.experiment import run_scenario
@@ -69,10 +70,9 @@ def test_an_element_type_is_still_read(tmp_path: Path, each: str) -> None:
     ],
 )
 def test_a_wrong_precision_is_refused(tmp_path: Path, workload: str, hardware: str, place: str, fragment: str) -> None:
-    with pytest.raises(ScenarioError) as refusal:
-        scenario(tmp_path, workload, hardware)
-    assert str(refusal.value).startswith(f"{tmp_path}/x.yaml: workload.{place}: ")
-    assert fragment in str(refusal.value)
+    said = refusal(ScenarioError, scenario, tmp_path, workload, hardware)
+    assert said.startswith(f"{tmp_path}/x.yaml: workload.{place}: ")
+    assert fragment in said
 
 
 def test_a_card_without_a_narrow_type_stands_in_with_float32_and_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.captured_steps import chain, residual, sequences, sharded
 from tests.command_line import csv_rows
+from tests.refusals import refusal
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import InputError, StudyError
@@ -95,10 +96,7 @@ def test_the_captured_step_is_an_axis(folder: Path, scenario: str) -> None:
 )
 def test_facts_of_a_capture_are_no_axes(axes: str, message: str, folder: Path) -> None:
     (folder / "s.yaml").write_text(STUDY.format(workload=TWO, axes=axes))
-    with pytest.raises(InputError) as refused:
-        read_study(Path("s.yaml"))
-    assert str(refused.value).startswith(f"s.yaml: {message}")
-    assert "\n" not in str(refused.value)
+    assert refusal(InputError, read_study, Path("s.yaml")).startswith(f"s.yaml: {message}")
 
 
 def test_what_if_varies_the_batch_and_refuses_the_rest(folder: Path) -> None:

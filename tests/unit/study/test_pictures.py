@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import refusal
 from vdnnsim.errors import StudyError
 from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, factors
@@ -99,6 +100,4 @@ def test_an_expression_is_read_from_left_to_right() -> None:
     ],
 )
 def test_wrong_pictures_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(StudyError) as error:
-        read(tmp_path, text)
-    assert message in str(error.value)
+    assert message in refusal(StudyError, read, tmp_path, text)
