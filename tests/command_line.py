@@ -27,8 +27,8 @@ class Done:
     stderr: str
 
 
-def vdnnsim(*arguments: str, folder: Path = Path()) -> Done:
-    """Run the command in this process, from another folder than the source tree."""
+def vdnnsim(*arguments: str, folder: Path = Path(), status: int | None = 0) -> Done:
+    """Run the command in this process, from another folder than the source tree; it ends with this status, if any."""
     stdout, stderr = StringIO(), StringIO()
     path = list(sys.path)
     with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,9 @@ def vdnnsim(*arguments: str, folder: Path = Path()) -> Done:
     sys.path[:] = path
     # What ends with a word, as Ctrl-C does, is exit status 1.
     code = end.value.code
-    return Done(code if isinstance(code, int) else int(code is not None), stdout.getvalue(), stderr.getvalue())
+    done = Done(code if isinstance(code, int) else int(code is not None), stdout.getvalue(), stderr.getvalue())
+    assert status in (None, done.returncode), done
+    return done
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:

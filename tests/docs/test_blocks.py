@@ -50,7 +50,8 @@ def python(example: Example) -> None:
 
 def yaml(example: Example) -> None:
     path = write_named(str(example.parsed))
-    assert path is None or vdnnsim("check", str(path), folder=Path()).returncode == 0
+    if path is not None:
+        vdnnsim("check", str(path))
 
 
 def shell(example: Example) -> None:
@@ -60,8 +61,7 @@ def shell(example: Example) -> None:
             case ["vdnnsim"] if is_read_only(example):
                 parsed(words[1:])
             case ["vdnnsim"]:
-                done = vdnnsim(*words[1:], folder=Path())
-                assert done.returncode == 0, (line, done.stderr)
+                vdnnsim(*words[1:], folder=Path())
             case ["pip"]:
                 extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
                 assert {each for names in EXTRA.findall(line) for each in names.split(",")} <= extras.keys()

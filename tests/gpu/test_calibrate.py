@@ -39,9 +39,8 @@ def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) ->
     network = "resnet18" if is_pretended() else "resnet50"
     before = query_gpu(SETTINGS, smi_name(0))
 
-    done = vdnnsim("calibrate", "--gpu", "0", "--network", network, "--batch-size", "8", "--out", "card.yaml", *options)
+    vdnnsim("calibrate", "--gpu", "0", "--network", network, "--batch-size", "8", "--out", "card.yaml", *options)
 
-    assert done.returncode == 0, done.stderr
     assert query_gpu(SETTINGS, smi_name(0)) == before
     server = load_profile(folder / "card.yaml").server
     assert server.gpu.name == torch.cuda.get_device_name(0)
@@ -70,8 +69,8 @@ def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) ->
         f"workload: {{network: {network}, batch_size: 16, element_type: {element_type}}}\n"
         "hardware: card.yaml\npolicies: [base(p), vdnn_all(m)]\n"
     )
-    assert vdnnsim("check", "card.yaml").returncode == 0
-    assert vdnnsim("run", "s.yaml").returncode == 0
+    vdnnsim("check", "card.yaml")
+    vdnnsim("run", "s.yaml")
 
 
 def test_a_short_kernel_is_timed_without_the_host_that_launches_it(folder: Path) -> None:

@@ -22,9 +22,8 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", QUICK)
     monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, tasks=tasks))
     monkeypatch.setattr("vdnnsim.validation.method.every_policy", lambda _types: policies)
-    done = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
-    assert done.returncode == 0, done.stderr
-    done = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")
+    vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
+    done = vdnnsim("validate", "--profile", "here.yaml", "--out", "report", status=None)
     assert done.returncode in (0, 3), done.stderr
     rows = csv_rows(Path("report/validation.csv"))
     assert [row["outcome"] for row in rows if row["memory_share"] and row["policy"] == "base(p)"] == ["does not fit"]

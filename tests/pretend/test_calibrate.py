@@ -34,9 +34,8 @@ def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", SHORT)
 
-    done = vdnnsim("calibrate", "--network", "tiny_linear", "--batch-size", "8", "--out", "card.yaml")
+    vdnnsim("calibrate", "--network", "tiny_linear", "--batch-size", "8", "--out", "card.yaml")
 
-    assert done.returncode == 0, done.stderr
     server = load_profile(tmp_path / "card.yaml").server
     assert server.gpu.memory_bytes == setting("MEMORY_BYTES")
     assert server.gpu.multiprocessors == setting("SMS")

@@ -20,7 +20,6 @@ def test_claims_are_held_against_replays(tmp_path: Path, vdnn_runs: VdnnRuns, mo
 
     done = vdnnsim("claims", "--csv", "claims.csv", folder=tmp_path)
 
-    assert done.returncode == 0
     assert "v-vm-7.alexnet" in done.stdout
     assert done.stderr == f"{len(few)} of {len(few)} claims reproduced\n"
     with (tmp_path / "claims.csv").open() as read:
@@ -34,6 +33,5 @@ def test_a_claim_that_is_no_longer_reproduced_is_exit_status_3(tmp_path: Path, m
     file = read_claims("vdnn2016")
     claim = msgspec.structs.replace(next(each for each in file.claims if each.id == "v-mem-1"), expected=2.0)
     monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=(claim,)))
-    done = vdnnsim("claims", folder=tmp_path)
-    assert done.returncode == 3
+    done = vdnnsim("claims", folder=tmp_path, status=3)
     assert done.stderr.endswith("other than recorded: v-mem-1 (not reproduced)\n")

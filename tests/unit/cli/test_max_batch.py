@@ -32,7 +32,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_titan_x_maxwell.yaml", "--csv", "max.csv", folder=folder)
-    assert done.returncode == 0
     assert done.stderr == ""
     assert " ".join(done.stdout.split()).startswith(
         "alexnet, largest batch of images, float32, training on NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB "
@@ -57,7 +56,6 @@ def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
 def test_a_network_that_fits_at_no_batch(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_small.yaml", folder=folder)
     written = vdnnsim("max-batch", "on_small.yaml", "--csv", "max.csv", folder=folder)
-    assert done.returncode == 0
     assert done.stdout == written.stdout
     assert "does not fit" in done.stdout
     assert [(row["batch_size"], row["images_per_s"]) for row in csv_rows(folder / "max.csv")] == [("0", "")] * 2
@@ -69,7 +67,6 @@ def test_a_policy_that_cuts_batches_into_parts_takes_any(folder: Path) -> None:
     cut = text.replace("base(m), vdnn_all(m)", "'accumulate(m)', 'accumulate(m, steps=1)'")
     (folder / "cut.yaml").write_text(cut)
     done = vdnnsim("max-batch", "cut.yaml", "--csv", "max.csv", folder=folder)
-    assert done.returncode == 0, done.stderr
     free, whole = csv_rows(folder / "max.csv")
     assert (free["batch_size"], free["part_size"]) == ("1000000", whole["batch_size"])
     assert whole["part_size"] == free["refusal"] == ""
@@ -84,7 +81,6 @@ def test_no_scenario_may_have_a_larger_batch_than_a_million(folder: Path) -> Non
 
 def test_a_search_ended_by_its_time_limit(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", "1 ns", folder=folder)
-    assert done.returncode == 0
     assert done.stdout.count("not known") == 4
     assert "the search ended after its part of 1 ns; 0 fitted; " in " ".join(done.stdout.split())
     text = _nothing(LargestBatch("mine", 8, None, None, untried=16, late_s=42.2), "18 s", "images")
@@ -93,6 +89,5 @@ def test_a_search_ended_by_its_time_limit(folder: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["0 s", "soon", "3 GiB"])
 def test_wrong_time_limits_are_refused(folder: Path, limit: str) -> None:
-    done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", limit, folder=folder)
-    assert done.returncode == 1
+    done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", limit, folder=folder, status=1)
     assert done.stderr.startswith(f"vdnnsim: --time-limit: found {limit!r}, expected ")

@@ -56,8 +56,7 @@ def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     # As a mapping, whose commas part no policies, and as results print them; both ask for the same here.
     scenario_file(tmp_path)
     asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"
-    done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
-    assert done.returncode == 0
+    vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
     assert {row["policy"] for row in csv_rows(tmp_path / "table.csv")} == {"none(p)", "swap(m, interval=2)"}
 
 
@@ -77,7 +76,6 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
 
     done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
 
-    assert done.returncode == 0
     folder = tmp_path / "reports" / "small"
     assert {path.name for path in folder.iterdir()} == {f"compare.{kind}" for kind in ("json", "csv", "png", "html")}
     page = (folder / "compare.html").read_text()
@@ -99,7 +97,6 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
     options = ("--policies", "all", "--out", ".", "--policy-module", "picky_policy")
     done = vdnnsim("compare", "small.yaml", *options, folder=tmp_path)
 
-    assert done.returncode == 0
     assert "- no plan: picky: plan: expects another network" in done.stdout
     rows = {row["policy"]: row["outcome"] for row in csv_rows(tmp_path / "compare.csv")}
     assert rows["vdnn_all(p, prefetch_search=fig10_without_pool)"] == "fits"
@@ -118,8 +115,7 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
 )
 def test_an_unknown_policy_is_refused_before_anything_runs(tmp_path: Path, asked: str, message: str) -> None:
     scenario_file(tmp_path)
-    done = vdnnsim("compare", "small.yaml", "--policies", asked, folder=tmp_path)
-    assert done.returncode == 1
+    done = vdnnsim("compare", "small.yaml", "--policies", asked, folder=tmp_path, status=1)
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]

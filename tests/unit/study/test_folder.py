@@ -28,7 +28,7 @@ pictures:
 def swept(tmp_path: Path, text: str) -> tuple[int, str, Path]:
     study, out = tmp_path / "small.yaml", tmp_path / "out"
     study.write_text(text, encoding="utf-8")
-    done = vdnnsim("sweep", str(study), "--out", str(out), "--workers", "1", folder=tmp_path)
+    done = vdnnsim("sweep", str(study), "--out", str(out), "--workers", "1", folder=tmp_path, status=None)
     return done.returncode, done.stderr, out
 
 

@@ -131,7 +131,6 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     arguments = ("small.yaml", "--capacities", "3", "--csv", "table.csv")
     done = vdnnsim("frontier", *arguments, folder=folder)
 
-    assert done.returncode == 0
     assert "frontier.json, frontier.md, frontier.csv, frontier.png to reports/small/" in done.stderr
     assert "holds for schedules of this order" in done.stdout
     written = folder / "reports" / "small"
@@ -146,13 +145,12 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     page = (written / "frontier.md").read_text()
     assert "](frontier.png)" in page
     assert "gap: " in page
-    assert vdnnsim("frontier", *arguments, folder=folder).returncode == 0, "what it wrote itself it replaces"
+    vdnnsim("frontier", *arguments, folder=folder)
 
 
 def test_foreign_files_are_not_overwritten(folder: Path) -> None:
     (folder / "frontier.md").write_text("mine")
-    done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder)
-    assert done.returncode == 1
+    done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder, status=1)
     assert "frontier.md: was not written by an earlier frontier" in done.stderr
     assert (folder / "frontier.md").read_text() == "mine"
 
@@ -160,6 +158,5 @@ def test_foreign_files_are_not_overwritten(folder: Path) -> None:
 def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
     (folder / "small.yaml").write_text(SMALL.replace("base(p), vdnn_all(m)", "{policy: optimal, chunk: whole}"))
     arguments = ("small.yaml", "--capacities", "3", "--time-limit", "5 s", "--csv", "table.csv")
-    done = vdnnsim("frontier", *arguments, folder=folder)
-    assert done.returncode == 0
+    vdnnsim("frontier", *arguments, folder=folder)
     assert {row["policy"] for row in csv_rows(folder / "table.csv")} == {"optimal(chunk=whole, time_limit=5 s)"}
