@@ -138,6 +138,9 @@ _BY_NAME: Final = {
     **dict.fromkeys(("sgd", "momentum", "adam", "fused_adam_32bit", "fused_adam_8bit"), OperatorKind.UPDATE),
 }
 
+_INDUCTOR: Final = "triton::"
+"""Before the names of kernels that `torch.compile` makes, which say what they fuse: triton_per_fused_add_layer_norm."""
+
 _GRADIENTS: Final = {
     OperatorKind.POOLING: OperatorKind.POOLING_GRADIENT,
     OperatorKind.ROW_NORMALIZATION: OperatorKind.ROW_NORMALIZATION_GRADIENT,
@@ -148,9 +151,12 @@ _GRADIENTS: Final = {
 def operator_kind(name: str, phase: Phase | None = None) -> OperatorKind:
     """Return the kind of a kernel that is no product, by the name of an operator, an optimizer or a PyTorch operator.
 
-    Others are pointwise. Without a phase, the name tells whether it is backward.
+    Others are pointwise, and so are kernels that Inductor makes, except softmaxes, which go over their rows twice.
+    Without a phase, the name tells whether it is backward.
     """
     word = name.removeprefix("aten.").removeprefix("vdnnsim.").partition(".")[0]
+    if word.startswith(_INDUCTOR) and "softmax" not in word:
+        return OperatorKind.POINTWISE
     found = _BY_NAME.get(word) or next((kind for part, kind in _BY_WORD if part in word), OperatorKind.POINTWISE)
     is_backward = word.endswith("_backward") or (phase is not None and phase.is_backward)
     return _GRADIENTS.get(found, found) if is_backward else found

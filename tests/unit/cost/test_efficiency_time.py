@@ -145,6 +145,9 @@ def test_a_bias_is_a_pass_of_its_own() -> None:
         ("aten._foreach_add_.List", None, OperatorKind.UPDATE),
         ("adam", Phase.UPDATE, OperatorKind.UPDATE),
         ("aten.gelu.default", None, OperatorKind.POINTWISE),
+        ("triton::triton_poi_fused_gelu_view_9", None, OperatorKind.POINTWISE),
+        ("triton::triton_per_fused_add_native_layer_norm_backward_3", None, OperatorKind.POINTWISE),
+        ("triton::triton_red_fused__log_softmax_18", None, OperatorKind.ROW_NORMALIZATION),
     ],
 )
 def test_kinds_go_by_names(name: str, phase: Phase | None, kind: OperatorKind) -> None:
