@@ -21,12 +21,15 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType, Precision
 
 ROUNDING = 1 + 1e-9
+UNLIMITED = 1e30
+"""FLOPs and bytes a second that a card without a power limit may compute and move."""
 
 
 def rates(gpu: EfficientGpu) -> dict[str, float]:
     """Every rate on which times depend: where all are lower by a factor, every kernel is slower by no more than that.
 
-    Tiles are loaded and started at the rate of a multiprocessor, over their parameters.
+    Tiles are loaded and started at the rate of a multiprocessor, over their parameters. Watts below the limit are so
+    many FLOPs at the full clock, or bytes, a second.
     """
     parameters = {key: getattr(gpu.parameters, key) for key in gpu.parameters.__slots__}
     found = {"launch": 1 / parameters["launch_overhead_s"]}
@@ -50,6 +53,12 @@ def rates(gpu: EfficientGpu) -> dict[str, float]:
         for of in ("attention", "attention_gradient"):
             rate = peak * parameters[f"{unit}_flop_fraction"] * parameters[f"{of}_flop_fraction"]
             found[f"{of} {unit} {element_type.value}"] = rate
+        found[f"limit {element_type.value}"] = found["limit dram"] = UNLIMITED
+        if gpu.power is not None:
+            watts, flop_joules = gpu.power.limit_watts - gpu.power.idle_watts, gpu.power.joules_per_flop
+            found["limit dram"] = watts / gpu.power.joules_per_dram_byte
+            if gpu.has_tensor_cores(element_type):
+                found[f"limit {element_type.value}"] = watts / flop_joules * peak / max(gpu.flop_per_s.values())
     return found
 
 

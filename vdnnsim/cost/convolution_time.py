@@ -239,3 +239,15 @@ def separate_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
         return TiledProduct(shape.c, squares, shape.k, count=points)
     summed_bytes = FLOAT_BYTES * points * shape.c * shape.k
     return TiledProduct(shape.k, shape.c, squares, splits_depth=True, summed_bytes=summed_bytes, count=points)
+
+
+def gemm_product(shape: ConvolutionShape, groups: int, phase: Phase) -> TiledProduct:
+    """Return implicit GEMM of all groups at once; `shape` is that of one."""
+    positions, filter_elements = shape.n * shape.output_pixels, shape.c * shape.window
+    if phase is Phase.FORWARD:
+        return TiledProduct(shape.k, positions, filter_elements, count=groups)
+    if phase is Phase.BACKWARD_DATA:
+        depth = shape.k * shape.window * shape.output_pixels / shape.input_pixels
+        return TiledProduct(shape.c, shape.n * shape.input_pixels, depth, count=groups)
+    summed_bytes = FLOAT_BYTES * groups * shape.w_elements
+    return TiledProduct(shape.k, filter_elements, positions, splits_depth=True, summed_bytes=summed_bytes, count=groups)

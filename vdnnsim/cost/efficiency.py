@@ -18,16 +18,18 @@ from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
-from vdnnsim.cost.efficiency_time import SUM_BYTES, EfficientGpu
+from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.rate_origins import RatedModel
 from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
+from vdnnsim.cost.workspace import FLOAT_BYTES
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
@@ -41,11 +43,16 @@ def efficient_gpu(server: Server) -> EfficientGpu:
     Raises:
         ProfileError: the profile lacks a parameter, has one that this model does not know, or one out of range.
     """
+    power = server.power
+    if power is not None and power.limit_watts <= power.idle_watts:
+        found = f"found {power.limit_watts:g} W, expected more than the {power.idle_watts:g} W of power.idle"
+        raise ProfileError(f"{server.name}: power.limit: {found}")
     return EfficientGpu(
         parameters=EfficiencyParameters.from_mapping(server.name, server.cost_model),
         flop_per_s=server.gpu.flop_per_s,
         dram_bytes_per_s=server.gpu.dram_bytes_per_s,
         multiprocessors=server.gpu.multiprocessors,
+        power=power,
     )
 
 
@@ -148,7 +155,7 @@ def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:
         case Phase.BACKWARD_WEIGHTS:
             # A library splits the depth of a product of one tile among multiprocessors.
             is_one_tile = max(outputs, inputs) <= TILE_ROWS[-1]
-            summed_bytes = SUM_BYTES * outputs * inputs if is_one_tile else 0
+            summed_bytes = FLOAT_BYTES * outputs * inputs if is_one_tile else 0
             return TiledProduct(outputs, inputs, rows, splits_depth=is_one_tile, summed_bytes=summed_bytes)
         case _:
             return TiledProduct(outputs, rows, inputs)

@@ -1,6 +1,7 @@
 """Seconds of kernels on a modern GPU, from the fractions of its peaks that kinds of kernels reach.
 
-Every kernel takes launch_overhead_s and the longer of its arithmetic and of its traffic:
+Every kernel takes launch_overhead_s and the longer of its arithmetic and of its traffic; products on tensor cores as
+fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
 
     product      a tiled matrix product (`vdnnsim.cost.tiled_product`) on CUDA or tensor cores; its operands and its
                  result once through DRAM
@@ -49,17 +50,17 @@ from typing import Final
 
 from vdnnsim.cost.attention_time import attention_work
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, separate_product
+from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
+from vdnnsim.cost.power_limit import clock_within_limit
 from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED, winograd_points, winograd_tiles
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Power
 from vdnnsim.units import ElementType
 
 _IDLE_TAIL_WAVES: Final = 0.5
 """On average half of the last wave of tiles is idle."""
-SUM_BYTES: Final = 4
-"""Of an element of a result to which several tiles add."""
 _LOAD_BYTES: Final = 16
 _TILE_CHANNELS: Final = 32
 _PACKED_GROUPS: Final = 32
@@ -80,12 +81,14 @@ class EfficientGpu:
     Attributes:
         flop_per_s, dram_bytes_per_s: peak rates, of which the parameters are fractions.
         multiprocessors: over which tiles are spread.
+        power: what the board draws and its limit; None if not known.
     """
 
     parameters: EfficiencyParameters
     flop_per_s: Mapping[ElementType, float]
     dram_bytes_per_s: float
     multiprocessors: int
+    power: Power | None = None
 
     def has_tensor_cores(self, element_type: ElementType) -> bool:
         """Whether products of an element type run on tensor cores."""
@@ -109,9 +112,8 @@ class EfficientGpu:
         fraction = p.tensor_flop_fraction if self.has_tensor_cores(element_type) else p.cuda_flop_fraction
         fraction *= p.attention_gradient_flop_fraction if is_gradient else p.attention_flop_fraction
         arithmetic_s = work / (self.flop_per_s[element_type] * fraction)
-        traffic_s = nbytes / self._dram(p.product_dram_fraction)
-        together = sum if is_gradient and narrow and sizes else max
-        return together((arithmetic_s, traffic_s)) + p.launch_overhead_s
+        adds_up = bool(is_gradient and narrow and sizes)
+        return self._within_limit(element_type, flop, nbytes, arithmetic_s, adds_up=adds_up) + p.launch_overhead_s
 
     def stream_s(
         self,
@@ -157,7 +159,7 @@ class EfficientGpu:
             return seconds + self._direct_s(element_type, shape, phase, groups, channels_last=channels_last)
         nbytes = _operand_bytes(element_type, shape, groups)
         if not self.has_tensor_cores(element_type):
-            product = _direct_product(shape, groups, phase)
+            product = gemm_product(shape, groups, phase)
             direct_s = self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
             if groups == 1 and shape.kernel == (3, 3) and shape.stride == (1, 1):
                 return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
@@ -166,7 +168,7 @@ class EfficientGpu:
             seconds += self._turned_s(2 * _unaligned_bytes(element_type, shape, groups))
         elif not shape.is_plain_product:
             seconds += self._turned_s(2 * nbytes)
-        product = _direct_product(*_tiled(element_type, shape, groups), phase)
+        product = gemm_product(*_tiled(element_type, shape, groups), phase)
         return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
 
     def _dram(self, fraction: float) -> float:
@@ -199,7 +201,17 @@ class EfficientGpu:
         self, element_type: ElementType, product: TiledProduct, nbytes: float, phase: Phase | None = None
     ) -> float:
         product_s = tiled_product_s(self._rates(element_type, _OF_PHASE[phase] if phase else ""), product)
-        return max(product_s, nbytes / self._dram(self.parameters.product_dram_fraction))
+        return self._within_limit(element_type, product.flop, nbytes, product_s)
+
+    def _within_limit(
+        self, element_type: ElementType, flop: float, nbytes: float, arithmetic_s: float, *, adds_up: bool = False
+    ) -> float:
+        """Return the seconds of arithmetic and traffic, beside each other or added up, within the power limit."""
+        traffic_s, rates = nbytes / self._dram(self.parameters.product_dram_fraction), self.flop_per_s
+        if self.power is not None and self.has_tensor_cores(element_type):
+            joules = flop * self.power.joules_per_flop * max(rates.values()) / rates[element_type]
+            arithmetic_s /= clock_within_limit(self.power, joules, nbytes, arithmetic_s, traffic_s * adds_up)
+        return arithmetic_s + traffic_s if adds_up else max(arithmetic_s, traffic_s)
 
     def _winograd_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, nbytes: float) -> float:
         p, points = self.parameters, winograd_points(WINOGRAD_NONFUSED)
@@ -265,17 +277,6 @@ def _unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups:
     loaded, x, y = _LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
     sides = ((shape.c, x), (shape.k, y))
     return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
-
-
-def _direct_product(shape: ConvolutionShape, groups: int, phase: Phase) -> TiledProduct:
-    positions, filter_elements = shape.n * shape.output_pixels, shape.c * shape.window
-    if phase is Phase.FORWARD:
-        return TiledProduct(shape.k, positions, filter_elements, count=groups)
-    if phase is Phase.BACKWARD_DATA:
-        depth = shape.k * shape.window * shape.output_pixels / shape.input_pixels
-        return TiledProduct(shape.c, shape.n * shape.input_pixels, depth, count=groups)
-    summed_bytes = SUM_BYTES * groups * shape.w_elements
-    return TiledProduct(shape.k, filter_elements, positions, splits_depth=True, summed_bytes=summed_bytes, count=groups)
 
 
 def _is_packed(shape: ConvolutionShape, groups: int) -> bool:

@@ -2,7 +2,8 @@
 
 Where all rates of a cost model are slower by a factor, so is every kernel. So by Euler's theorem on homogeneous
 functions the seconds that rest on the rates of one origin are what a kernel takes longer where these alone are slower,
-over the step by which they are. That is exact unless another rate becomes the limit within the step.
+over the step by which they are. That is exact unless another rate becomes the limit within the step; what a power limit
+adds counts with the rates of the first origin.
 """
 
 from collections import Counter

@@ -67,6 +67,11 @@ class TiledProduct:
     tile_rows: tuple[int, ...] = TILE_ROWS
     count: int = 1
 
+    @property
+    def flop(self) -> float:
+        """Its FLOPs, without padding."""
+        return 2 * self.count * self.rows * self.columns * self.depth
+
 
 def tiled_product_s(rates: ProductRates, product: TiledProduct) -> float:
     """Return the seconds of a product."""

@@ -140,13 +140,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Power of the GPU: idle power, energy for each unit of work, and a limit."""
+    """Power of the GPU: idle power, energy for each unit of work, and a limit (`vdnnsim.cost.power_limit`)."""
 
-    idle_watts: Annotated[float, Stated("idle", WATTS, "at full clocks while no kernel runs", decides=False)]
-    joules_per_flop: Annotated[float, Stated("flop", FLOP_ENERGY, "of arithmetic", decides=False)]
-    joules_per_dram_byte: Annotated[float, Stated("dram", BYTE_ENERGY, "through its memory", decides=False)]
-    joules_per_link_byte: Annotated[float, Stated("link", BYTE_ENERGY, "at its end of the link", decides=False)]
-    limit_watts: Annotated[float, Stated("limit", WATTS, "what the board holds itself to", decides=False)] = math.inf
+    idle_watts: Annotated[float, Stated("idle", WATTS, "at full clocks while no kernel runs")]
+    joules_per_flop: Annotated[float, Stated("flop", FLOP_ENERGY, "of arithmetic at its highest peak")]
+    joules_per_dram_byte: Annotated[float, Stated("dram", BYTE_ENERGY, "through its memory")]
+    joules_per_link_byte: Annotated[
+        float | None, Stated("link", BYTE_ENERGY, "at its end of the link", decides=False)
+    ] = None
+    limit_watts: Annotated[float, Stated("limit", WATTS, "what the board holds itself to")] = math.inf
 
 
 DEFAULT_COST_MODEL: Final = "maxwell"

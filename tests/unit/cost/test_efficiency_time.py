@@ -6,9 +6,11 @@ import pytest
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.power_limit import clock_within_limit
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Power
 from vdnnsim.units import ElementType
 
 VALUES = {
@@ -124,6 +126,26 @@ def test_a_bias_is_a_pass_of_its_own() -> None:
         for phase in (Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
     ]
     assert added == pytest.approx([3.0, 0.0, 2.0])
+
+
+def test_a_power_limit_slows_tensor_cores_until_the_board_draws_it() -> None:
+    """32 x 64 x 100 in float16 are 409600 FLOPs in 100 s: 4096 W at 1 J each, beside 1000 W of idle power.
+
+    2024 W leave 1024 W, a quarter, for half the clock: twice the time at half the energy. Of 25088 B that move, 1024 J
+    each add 256901 W to the half clock r: 4096 r r + 256901 r = 1024. Beside other seconds the same energy is less
+    power. With more than 5096 W, or without a FLOP, nothing changes; CUDA cores keep their time.
+    """
+    power = Power(1000.0, 1.0, 0.0, limit_watts=2024.0)
+    limited, product = replace(GPU, power=power), TiledProduct(32, 64, 100)
+    assert (GPU.product_s(HALF, product), limited.product_s(HALF, product)) == (101.0, 201.0)
+    assert limited.product_s(ElementType.FLOAT32, product) == GPU.product_s(ElementType.FLOAT32, product)
+    assert replace(GPU, power=replace(power, limit_watts=5096.0)).product_s(HALF, product) == 101.0
+    clock = clock_within_limit(replace(power, joules_per_dram_byte=1024.0), 409600.0, 25088, 100.0)
+    assert 4096 * clock * clock + 25088 * 10.24 * clock == pytest.approx(1024)
+    assert clock_within_limit(power, 409600.0, 0, 100.0, 300.0) == 1.0
+    beside = clock_within_limit(power, 409600.0, 0, 100.0, 100.0)
+    assert 409600.0 * beside / (100.0 / beside + 100.0) == pytest.approx(1024)
+    assert clock_within_limit(power, 0.0, 10**9, 1.0) == 1.0
 
 
 @pytest.mark.parametrize(

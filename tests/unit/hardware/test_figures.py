@@ -25,9 +25,9 @@ def test_every_number_of_a_machine_is_a_figure(part: type) -> None:
 
 
 def test_a_figure_knows_its_key_its_field_and_whether_it_may_be_left_out() -> None:
-    memory, idle = definition("gpu.memory"), definition("power.idle")
-    found = [(each.path, each.field, each.is_whole, each.stated.decides) for each in (memory, idle)]
-    assert found == [("gpu.memory", "memory_bytes", True, True), ("power.idle", "idle_watts", False, False)]
+    memory, link = definition("gpu.memory"), definition("power.link")
+    found = [(each.path, each.field, each.is_whole, each.stated.decides) for each in (memory, link)]
+    assert found == [("gpu.memory", "memory_bytes", True, True), ("power.link", "joules_per_link_byte", False, False)]
     assert keys_of(Gpu) == (
         ["memory", "dram_bandwidth", "multiprocessors", "granule", "peak"],
         ["context", "context_eager", "handle"],

@@ -62,6 +62,17 @@ def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path
     assert "h200.kernels.csv times no kernel in float16, only in float32" in after
 
 
+def test_a_power_limit_slows_products(folder: Path) -> None:
+    """AlexNet in TF32 on an H100 of 700 W: at 200 W its layers take longer; with 60 W it could not idle."""
+    on_an_h100 = ("whatif", "small.yaml", "--set", "hardware=h100_sxm", "--set", "workload.precision=tf32")
+    seconds = []
+    for limit in ("700W", "200W"):
+        vdnnsim(*on_an_h100, "--set", f"power.limit={limit}", "--csv", "w.csv", folder=folder)
+        seconds.append(float(csv_rows(folder / "w.csv")[1]["iteration_s"]))
+    assert seconds[0] < seconds[1] < 3 * seconds[0]
+    assert "power.limit: found 60 W" in vdnnsim(*on_an_h100, "--set", "power.limit=60W", folder=folder).stdout
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -74,6 +85,7 @@ def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path
         ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
         ("workload.precision=fp8", "'fp8' is not a precision"),
         ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
+        ("power.limit=200W", "--set: titan_x_maxwell: power.limit: what this machine draws decides no time"),
     ],
 )
 def test_wrong_settings_are_refused_in_one_line(folder: Path, setting: str, message: str) -> None:

@@ -105,7 +105,8 @@ def power_curve(trace: IterationTrace, cost_model: CostModel, server: Server) ->
         if span.stream is Stream.COMPUTE:
             watts = _kernel_joules(trace, span, costs, power, server.gpu.flop_per_s) / seconds
         else:
-            watts = copied_bytes(trace, span) * (power.joules_per_link_byte + power.joules_per_dram_byte) / seconds
+            joules_per_byte = power.joules_per_dram_byte + (power.joules_per_link_byte or 0.0)
+            watts = copied_bytes(trace, span) * joules_per_byte / seconds
         changes.append((span.start_s, True, span.stream, watts))
         changes.append((span.end_s, False, span.stream, 0.0))
     # At one time ends come before starts, as a stream runs one operation at a time.

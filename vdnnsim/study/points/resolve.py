@@ -47,7 +47,7 @@ OF_CAPTURE: Final = frozenset(
 """Keys that the file of a captured step states."""
 _OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, TOKENS_KEY, STEP_KEY)
 _OF_CHOICES: Final = ("gpus", "gradients", "memory_model", "pinned_memory")
-_FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
+_FIGURES: Final = ("gpu.", "link.", "host.", "power.", "cost_model.")
 _OF_MACHINE: Final = (*_FIGURES, "hardware")
 _KEPT: Final = 4096
 _KEPT_GRAPHS: Final = 32
@@ -273,7 +273,7 @@ def _costs_text(server: Server) -> str:
     peaks = sorted((element_type.value, rate) for element_type, rate in gpu.flop_per_s.items())
     measured = () if kernels is None else (kernels.sha256, kernels.tf32, kernels.channels_last)
     model = server.cost_model_kind, sorted(server.cost_model.items())
-    return repr((server.name, peaks, gpu.dram_bytes_per_s, gpu.multiprocessors, model, measured))
+    return repr((server.name, peaks, gpu.dram_bytes_per_s, gpu.multiprocessors, server.power, model, measured))
 
 
 @cache

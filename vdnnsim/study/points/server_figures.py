@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from vdnnsim.cost.model import EFFICIENCY
 from vdnnsim.cost.transfer import line_s
 from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.errors import StudyError
@@ -36,6 +37,9 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
         if path.startswith(("cost_model.", "gpu.peak.")) and basis_of(server) is Basis.MEASURED:
             why = f"the kernels of this machine are in a table; vary {COMPUTE_SPEED}"
             raise StudyError(f"{server.name}: {path}: {why}")
+        if path.startswith("power.") and (server.power is None or server.cost_model_kind != EFFICIENCY):
+            why = "what this machine draws decides no time, for its profile has no power of tensor cores"
+            raise StudyError(f"{server.name}: {path}: {why}; expected a machine that has, as h100_sxm")
         if path == NVLINK:
             server = _with_nvlink(server, number)
             continue
