@@ -12,7 +12,7 @@ from torch import nn
 
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.chunked_loss import NOTE
-from calibration.capture.failures import failure_outside
+from calibration.capture.failures import about_heads, failure_outside
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.given import add_given
 from calibration.capture.modules import ModuleTracker
@@ -105,7 +105,7 @@ def _captured(
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
     rank, recomputing = _as_rank(program), _recomputing(program)
-    with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+    with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu, _blamed(program) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())
@@ -182,7 +182,7 @@ def _recorded(
 
 
 @contextmanager
-def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
+def _blamed(program: Program) -> Iterator[Callable[[Recorder], None]]:
     """Raise a failure within as a `CaptureError` of the user's code; yields a function that registers recorders."""
     recorders: list[Recorder] = []
     try:
@@ -192,8 +192,9 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
     except Exception as failure:
         for recorder in recorders:
             if recorder.failure is not None and recorder.failure[0] is failure:
-                raise CaptureError(f"{name}: {recorder.failure[1]}") from failure
-        raise failure_outside(failure, name) from failure
+                heads = about_heads(failure, program.layout)
+                raise CaptureError(f"{program.name}: {recorder.failure[1]}{heads}") from failure
+        raise failure_outside(failure, program.name) from failure
     finally:
         for recorder in recorders:
             # Else a cycle that the collector does not see: recorder, failure, autograd's graph, its hooks.

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from calibration.capture.parallel.layout import Layout
 from vdnnsim.errors import CaptureError
 
 _OURS = Path(__file__).parent
@@ -37,6 +38,13 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     if "DTensor" in text:
         return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it")
     return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
+
+
+def about_heads(failure: BaseException, layout: Layout | None) -> str:
+    """Return what may be right where a view fails on the heads that one rank has; empty for another failure."""
+    if layout is None or layout.tensor == 1 or "invalid for input of size" not in str(failure):
+        return ""
+    return f"; under tp={layout.tensor} a rank has some of the heads, expected -1 for them, as in x.view(n, t, -1, d)"
 
 
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"

@@ -6,7 +6,7 @@ known tensors run; all others compute shapes and types in PyTorch's `FakeTensorM
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch._ops import OpOverload
@@ -24,7 +24,13 @@ _COMPUTED_BYTES: Final = 64 * 2**20
 
 
 class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
-    """Mode in which new tensors are fake, unless they are small and depend on no fake one."""
+    """Mode in which new tensors are fake, unless they are small and depend on no fake one.
+
+    Attributes:
+        in_place: operators that return their argument, where PyTorch's meta functions make another tensor.
+    """
+
+    in_place: ClassVar[frozenset[OpOverload]] = frozenset()
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +42,8 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run an operation, or compute the shapes of its results."""
+        if func in self.in_place:
+            return args[0]
         tensors = tensors_in((args, kwargs))
         is_real = not any(isinstance(each, FakeTensor) for each in tensors)
         is_known = not any(map(self._is_unknown, tensors))

@@ -30,6 +30,11 @@ class ModuleTracker:
         return self._running[-1]
 
     @property
+    def is_running(self) -> bool:
+        """Whether forward of a module runs."""
+        return len(self._running) > 1
+
+    @property
     def path(self) -> str:
         """Path of the running module."""
         return self.modules[self.running].path

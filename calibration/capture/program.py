@@ -213,15 +213,23 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
             for adapter in (each.first, each.second):
                 replace_tensors(adapter, torch.Tensor.float, buffers=False)
     model.train(program.mode is Mode.TRAINING)
+    mesh = None
+    if program.layout is not None:
+        # FSDP is seconds of imports.
+        from calibration.capture.parallel.shard import mesh_of, spread
+        from calibration.capture.parallel.tensor import split
+
+        mesh = mesh_of(program.layout, device_type)
+        if program.layout.tensor > 1:
+            if program.loss_chunks > 1:
+                raise CaptureError(f"loss_chunks: found with {program.layout.text}, whose logits are split by class")
+            split(model, mesh["tensor"], shares_tokens=program.layout.shares_tokens)
     if program.checkpointing:
         from calibration.capture.checkpointing import checkpoint_blocks
 
         checkpoint_blocks(model, program.checkpointing)
-    if program.layout is not None:
-        # FSDP is seconds of imports.
-        from calibration.capture.parallel.shard import spread
-
-        model = spread(model, program.layout, program.precision, device_type)
+    if program.layout is not None and mesh is not None:
+        model = spread(model, program.layout, mesh, program.precision)
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
     if program.mode is Mode.TRAINING:
         optimizers = _make_optimizers(program, model, foreach=foreach)

@@ -233,8 +233,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 self._forwards.setdefault((module, name), []).append(position)
             return module, None, False
         forward = self._nodes.running_backward_of()
-        # Gradients are enabled in backward only where forward is recomputed.
-        recomputes = is_in_backward() and torch.is_grad_enabled()
+        # In backward modules run, and gradients are enabled, only where forward is recomputed.
+        recomputes = is_in_backward() and (torch.is_grad_enabled() or self._modules.is_running)
         if recomputes:
             twins = self._forwards.get((module, name))
             if twins:

@@ -33,9 +33,9 @@ def element_type_of(tensor: torch.Tensor) -> str:
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the part of a `DTensor` that this rank has; any other tensor as it is."""
+    """Return the part of a `DTensor` that this rank has, without what waits for it; any other tensor as it is."""
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
-    return local
+    return getattr(local, "elem", local)
 
 
 class StorageTable:

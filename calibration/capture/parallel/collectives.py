@@ -86,7 +86,7 @@ def _of_library(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> E
 
 
 def _functional(name: str, given: Mapping[str, Any], result: object) -> Exchange | None:
-    if name == "wait_tensor":
+    if name in _OF_RESULTS:
         return Exchange(None, ())
     base = name.rstrip("_")
     if base not in _FUNCTIONAL:
@@ -150,6 +150,8 @@ _BY_NAME: Final[Mapping[str, tuple[CollectiveKind, _Places]]] = MappingProxyType
 )
 """Of `c10d`, by name: what it does, and the positions of arguments that are tensors."""
 _WITHOUT_DATA: Final = frozenset({"barrier", "monitored_barrier_"})
+_OF_RESULTS: Final = frozenset({"wait_tensor", "_wrap_tensor_autograd"})
+"""Of `_c10d_functional`: what a program does with a result until it is there."""
 _FUNCTIONAL: Final[Mapping[str, CollectiveKind]] = MappingProxyType(
     {
         "all_gather_into_tensor": CollectiveKind.ALL_GATHER,

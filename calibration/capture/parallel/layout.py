@@ -1,4 +1,4 @@
-"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`, `hsdp=2x4`, `fsdp=8,reshard=never`."""
+"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`, `hsdp=2x4`, `tp=8`, `fsdp=4,tp=2`."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,12 @@ _DATA: Final[Mapping[str, str]] = MappingProxyType(
 """How the data is parallel, and what of PyTorch does it."""
 _TENSOR: Final = "tp"
 _RESHARD: Final = "reshard=never"
-_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8 or hsdp=2x4"
+_SEQUENCE: Final = "sp=never"
+_NEVER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {"reshard": (_RESHARD, "reshards"), "sp": (_SEQUENCE, "shares_tokens")}
+)
+"""What a layout does unless it says so, and its field."""
+_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8 or fsdp=4,tp=2"
 _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 
@@ -38,6 +43,7 @@ class Layout:
         shards: ranks over which FSDP shards a copy.
         tensor: ranks over which each layer is split.
         reshards: whether blocks free their weights after forward, and gather them again.
+        shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
     """
 
     text: str
@@ -46,6 +52,7 @@ class Layout:
     shards: int = 1
     tensor: int = 1
     reshards: bool = True
+    shares_tokens: bool = True
 
     @property
     def ranks(self) -> int:
@@ -67,23 +74,31 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     layout = Layout(text)
     for term in text.split(","):
         name, _, value = term.partition("=")
-        if name not in (known := (*_DATA, _TENSOR, "reshard")):
+        if name not in (known := (*_DATA, _TENSOR, *_NEVER)):
             raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
         if (name in _DATA and layout.data) or (name == _TENSOR and layout.tensor > 1):
             raise CaptureError(f"{where}: found {quote(text)}, expected one of {layout.data or name} and {name}")
         layout = replace(layout, **_term(name, value, where))
     if not layout.reshards and not layout.is_sharded:
         raise CaptureError(f"{where}: found {_RESHARD} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    if not layout.shares_tokens and layout.tensor == 1:
+        raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
+    if layout.tensor > 1 and layout.data in {"ddp", "zero1"}:
+        raise CaptureError(
+            f"{where}: found {quote(text)}, expected fsdp=N or hsdp=RxS beside tp: PyTorch's DistributedDataParallel "
+            "takes no split layers"
+        )
     return layout
 
 
 def _term(name: str, value: str, where: str) -> dict[str, Any]:
     """Return the fields of a layout that a term says."""
     term = f"{name}={value}"
-    if name == "reshard":
-        if term != _RESHARD:
-            raise CaptureError(f"{where}: found {quote(term)}, expected {_RESHARD}, or nothing of it")
-        return {"reshards": False}
+    if name in _NEVER:
+        word, changed = _NEVER[name]
+        if term != word:
+            raise CaptureError(f"{where}: found {quote(term)}, expected {word}, or nothing of it")
+        return {changed: False}
     if name == "hsdp":
         if not (groups := _GROUPS.fullmatch(value)) or "1" in groups.groups():
             raise CaptureError(f"{where}: found {quote(term)}, expected copies x shards, as hsdp=2x4")

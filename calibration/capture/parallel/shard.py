@@ -12,26 +12,27 @@ from torch.nn.parallel import DistributedDataParallel
 
 from calibration.capture.blocks import blocks_of
 from calibration.capture.parallel.layout import Layout
-from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
 
-def spread(model: nn.Module, layout: Layout, precision: Precision, device_type: str) -> nn.Module:
-    """Return a model in a layout, in a process that is one of its ranks.
+def mesh_of(layout: Layout, device_type: str) -> DeviceMesh:
+    """Return the ranks of a layout in a mesh, those of tensor parallelism next to each other."""
+    sizes = {"copies": layout.copies, "shards": layout.shards, "tensor": layout.tensor}
+    kept = {name: size for name, size in sizes.items() if size > 1}
+    return init_device_mesh(device_type, tuple(kept.values()), mesh_dim_names=tuple(kept))
+
+
+def spread(model: nn.Module, layout: Layout, mesh: DeviceMesh, precision: Precision) -> nn.Module:
+    """Return a model whose data are parallel as in a layout, in a process that is one of its ranks.
 
     DDP reduces gradients in its buckets of 25 MiB, a second copy of them, beside backward.
     FSDP shards the blocks of the model, each by itself, and then the rest. In mixed precision it gathers parameters in
     the narrow type and reduces gradients in float32 (`MixedPrecisionPolicy`), without autocast.
-
-    Raises:
-        CaptureError: the model has no place in the layout.
     """
-    if layout.tensor > 1:
-        raise CaptureError(f"--parallel: {layout.text}: tensor parallelism cannot be captured yet, expected fsdp=N")
-    if not layout.is_sharded:
-        return _replicated(model)
-    _shard(model, _mesh(layout, device_type), layout, precision)
-    return model
+    if layout.is_sharded:
+        _shard(model, mesh, layout, precision)
+        return model
+    return _replicated(model) if layout.copies > 1 else model
 
 
 def partitioned(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -62,12 +63,6 @@ def _reduce(
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(reduced)
     return done
-
-
-def _mesh(layout: Layout, device_type: str) -> DeviceMesh:
-    sizes = {"copies": layout.copies, "shards": layout.shards, "tensor": layout.tensor}
-    kept = {name: size for name, size in sizes.items() if size > 1}
-    return init_device_mesh(device_type, tuple(kept.values()), mesh_dim_names=tuple(kept))
 
 
 def _shard(model: nn.Module, mesh: DeviceMesh, layout: Layout, precision: Precision) -> None:

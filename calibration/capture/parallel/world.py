@@ -2,21 +2,29 @@
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, Protocol
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, Protocol
 
 import torch
 from torch import distributed
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
 
-from calibration.capture.fake_tensors import replaced
+from calibration.capture.fake_tensors import FakeTensors, replaced
 from calibration.capture.schemas import OperatorMode
 from vdnnsim.errors import CaptureError
 
 _OPENED: Final = frozenset({DTensor, AsyncCollectiveTensor})
+_WAITS: Final = frozenset(
+    {torch.ops._c10d_functional.wait_tensor.default, torch.ops._c10d_functional._wrap_tensor_autograd.default}  # noqa: SLF001
+)
+"""Wait for the result of a collective, which stays where it is."""
 
 
 class ResizeListener(Protocol):
@@ -33,7 +41,8 @@ class ResizeListener(Protocol):
 def rank_of(ranks: int) -> Iterator[None]:
     """Be rank 0 of so many, whose collectives end at once and leave arbitrary results.
 
-    Operators within `DTensor`s are dispatched, not those on them.
+    Operators within `DTensor`s are dispatched, not those on them. The loss of logits that are split by class is
+    computed on these parts.
 
     Raises:
         CaptureError: this process has a process group of another size.
@@ -45,13 +54,32 @@ def rank_of(ranks: int) -> Iterator[None]:
         found = distributed.get_world_size()
         raise CaptureError(f"--parallel: found {ranks} ranks, but this process is one of {found}; expected {found}")
     try:
-        with replaced(OperatorMode, "opened", _OPENED), warnings.catch_warnings():
+        with ExitStack() as stack:
+            stack.enter_context(replaced(OperatorMode, "opened", _OPENED))
+            stack.enter_context(replaced(FakeTensors, "in_place", _WAITS))
+            stack.enter_context(replaced(ShardingPropagator, "_propagate_tensor_meta_non_cached", _shapes_unseen))
+            split_loss = loss_parallel()
+            split_loss.__enter__()
+            # PyTorch's own leaves after an exception what it has changed.
+            stack.callback(split_loss.__exit__, None, None, None)
+            stack.enter_context(warnings.catch_warnings())
             # Of a result that is a view, as that of a linear layer: harmless unless the user writes to it in place.
             warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
             yield
     finally:
         if own:
             distributed.destroy_process_group()
+            # Meshes are equal where their shapes are; those within it have groups that are gone.
+            _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
+
+def _shapes_unseen(propagator: ShardingPropagator, schema: Any) -> Any:  # noqa: ANN401 - a schema, and shapes
+    """Compute the shapes of a result as PyTorch does, on fake tensors that no mode sees."""
+    with _disable_current_modes():
+        return _shapes(propagator, schema)
+
+
+_shapes: Final = ShardingPropagator._propagate_tensor_meta_non_cached  # noqa: SLF001 - PyTorch has no public one
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A real process of two, which runs a model under FSDP over gloo and writes its collectives.
+"""A real process of two, which runs a model in a layout over gloo and writes its collectives.
 
 python -m tests.calibration.capture.ranks RANK PORT LAYOUT
 """
@@ -13,6 +13,7 @@ import torch
 from torch import distributed, nn
 from torch._ops import OpOverload
 
+from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.collectives import exchange_of
 from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.parallel.world import rank_of
@@ -23,6 +24,7 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
 SAMPLES, WIDTH, CLASSES = 6, 16, 8
+TOKENS, HEADS = 512, 8
 
 
 class Block(nn.Module):
@@ -51,18 +53,72 @@ class Net(nn.Module):
         return head
 
 
+class Attention(nn.Module):
+    """Attention; each rank has some of the heads."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = -1
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        samples, tokens, width = x.shape
+        q, k, v = (
+            each(x).view(samples, tokens, self.heads, width // HEADS).transpose(1, 2)
+            for each in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        result: torch.Tensor = self.o_proj(attended.transpose(1, 2).reshape(samples, tokens, -1))
+        return result
+
+
+class Layer(nn.Module):
+    """Attention and two linear layers, each behind a normalization."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention, self.mlp = Attention(width), nn.Sequential()
+        self.mlp.fc1, self.mlp.act, self.mlp.fc2 = nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.before(x))
+        result: torch.Tensor = x + self.mlp(self.between(x))
+        return result
+
+
+class Decoder(nn.Module):
+    """A transformer of tokens, whose layers have names by which they can be split."""
+
+    def __init__(self, width: int = WIDTH, words: int = CLASSES, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(words, width), nn.Embedding(TOKENS, width)
+        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(numbers) + self.positions(torch.arange(numbers.shape[1], device=numbers.device))
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
+
+
 def program(layout: str, precision: Precision = Precision.FLOAT32, **others: Any) -> Program:  # noqa: ANN401 - fields
+    """Return a program of `Net`, or of `Decoder` where layers are split."""
+    parsed = parse_layout(layout) if layout else None
+    splits = parsed is not None and parsed.tensor > 1
+    asked: dict[str, Any] = {
+        "make_model": Decoder if splits else Net,
+        "make_inputs": lambda: (
+            (torch.zeros(2, TOKENS, dtype=torch.int64) if splits else torch.randn(SAMPLES, WIDTH),),
+            {},
+        ),
+        "loss": AssumedLoss("net") if splits else lambda y: y.float().sum(),
+        "optimizer": "adamw",
+    }
     return Program(
-        name="net",
-        make_model=Net,
-        make_inputs=lambda: ((torch.randn(SAMPLES, WIDTH),), {}),
-        loss=lambda y: y.float().sum(),
-        optimizer="adamw",
-        mode=Mode.TRAINING,
-        precision=precision,
-        batch_size=SAMPLES,
-        layout=parse_layout(layout) if layout else None,
-        **others,
+        name="net", mode=Mode.TRAINING, precision=precision, batch_size=SAMPLES, layout=parsed, **(asked | others)
     )
 
 

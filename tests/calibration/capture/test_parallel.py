@@ -4,13 +4,17 @@ A block of the model in `ranks` has 16 x 64 + 64 + 64 x 16 + 16 = 2,128 paramete
 float32 8,512 and 544 B, that four ranks divide without a rest.
 """
 
+import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from socket import socket
+from typing import ClassVar
 
 import msgspec
 import pytest
+import torch
 from torch import distributed, nn
 
 from calibration.capture.blocks import blocks_of
@@ -18,7 +22,7 @@ from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.parallel.layout import Layout, parse_layout
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.request import Request
-from tests.calibration.capture.ranks import Block, Net, program
+from tests.calibration.capture.ranks import WIDTH, Attention, Block, Decoder, Net, program
 from tests.captured_steps import simulator
 from tests.toy import ROOT
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -61,6 +65,10 @@ def sizes(step: CapturedStep, phase: Phase) -> list[tuple[str, int]]:
         ("hsdp=2x4", Layout("hsdp=2x4", "hsdp", copies=2, shards=4)),
         ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
         ("tp=8", Layout("tp=8", tensor=8)),
+        (
+            "zero2=4,tp=2,sp=never",
+            Layout("zero2=4,tp=2,sp=never", "zero2", 1, 4, 2, reshards=False, shares_tokens=False),
+        ),
     ],
 )
 def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
@@ -80,6 +88,8 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("fsdp=4,ddp=2", "found 'fsdp=4,ddp=2', expected one of fsdp and ddp"),
         ("tp=4,tp=2", "expected one of tp and tp"),
         ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never"),
+        ("fsdp=4,sp=never", "found sp=never in 'fsdp=4,sp=never', expected it beside tp=N"),
+        ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
     ],
 )
@@ -233,7 +243,7 @@ def test_zero1_keeps_states_of_its_own_parameters_and_sends_these() -> None:
     assert sum(each.nbytes for each in sent) == 17568
 
 
-@pytest.mark.parametrize("layout", ["ddp=4", "zero1=4", "fsdp=4", "hsdp=2x2"])
+@pytest.mark.parametrize("layout", ["ddp=4", "zero1=4", "fsdp=4", "hsdp=2x2", "tp=2", "fsdp=2,tp=2"])
 def test_plans_of_ranks_keep_the_contract(layout: str) -> None:
     """Whatever runs beside kernels is ordered with them."""
     machine = simulator(captured(layout))
@@ -241,27 +251,172 @@ def test_plans_of_ranks_keep_the_contract(layout: str) -> None:
     check_plan(machine.completed((PyTorch().plan(machine.setting()),))[0])
 
 
-@pytest.mark.parametrize("text", ["tp=2", "fsdp=2,tp=2"])
-def test_tensor_parallelism_cannot_be_captured_yet(text: str) -> None:
-    with pytest.raises(CaptureError, match=f"--parallel: {text}: tensor parallelism cannot be captured yet"):
-        capture(program(text), CaptureDevice())
+def test_split_layers_gather_tokens_before_a_pair_and_scatter_them_behind_it() -> None:
+    """Activations of 2 x 512 tokens and 16 features take 65,536 B in float32, one number of each token 4,096 B.
+
+    The rows of the embedding are summed, then each rank takes its tokens. Of logits that are split by class the loss
+    sums the maximum, the sum of exponentials, and the number of each token's own class. Behind backward the tokens of
+    all are gathered for the embeddings. Gradients of five normalizations, of 64 B each and of its own tokens on each
+    rank, are summed in each of three operators of AdamW that read them.
+    """
+    step = captured("tp=2")
+    gather, scatter = ("all_gather", 65536), ("reduce_scatter", 65536)
+    pair = [gather, scatter]
+
+    assert sizes(step, F) == [("all_reduce", 65536), *pair * 4, gather, *[("all_reduce", 4096)] * 3]
+    assert sizes(step, B) == [scatter, *pair * 4, gather]
+    assert sizes(step, Phase.UPDATE) == [("all_reduce", 64)] * (5 * 2 * 3)
+    assert {(each.ranks, each.stride) for each in collectives(step)} == {(2, 1)}
+    assert not any(each.aside for each in step.operations)
+
+
+def test_without_sequence_parallelism_all_ranks_have_all_tokens_between_pairs() -> None:
+    """A pair sums its result in forward, and the gradient of its input in backward; so does the head."""
+    step = captured("tp=2,sp=never")
+
+    assert sizes(step, F) == [("all_reduce", 65536)] * 5 + [("all_reduce", 4096)] * 3
+    assert sizes(step, B) == [("all_reduce", 65536)] * 5
+    assert sizes(step, Phase.UPDATE) == []
+
+
+def test_ranks_of_split_layers_are_neighbours_and_shards_are_apart() -> None:
+    """Under `fsdp=4,tp=2` ranks 0 and 1 have a layer together, of whose halves ranks 0, 2, 4 and 6 have a quarter each.
+
+    A layer has 12 x 16 x 16 + 64 numbers in split matrices and biases, and 16 + 4 x 16 in others, in float32. A rank
+    holds, with the embeddings of 8 x 16 and 512 x 16, the last normalization and the head, all of it but for padding.
+    """
+    step = captured("fsdp=4,tp=2")
+    split, whole = 12 * 16 * 16 + 64, 16 + 4 * 16
+    rest_split, rest_whole = 2 * 8 * 16, 512 * 16 + 32
+
+    shards = {(each.kind.value, each.nbytes) for each in collectives(step) if (each.ranks, each.stride) == (4, 2)}
+    layer, rest = 4 * (split // 2 + whole), 4 * (rest_split // 2 + rest_whole)
+    assert shards == {(kind, size) for kind in ("all_gather", "reduce_scatter") for size in (layer, rest)}
+    assert {(each.ranks, each.stride) for each in collectives(step)} == {(2, 1), (4, 2)}
+    given = sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS)
+    assert given == (2 * layer + rest) // 4
+    assert step.parameters == 2 * (split + whole) + rest_split + rest_whole
+
+
+def test_checkpoints_gather_tokens_again() -> None:
+    """Backward of a layer repeats its two gathers, and the scatter of attention, behind which the rest reads."""
+    step = captured("tp=2", checkpointing="full")
+
+    gather, scatter = ("all_gather", 65536), ("reduce_scatter", 65536)
+    again = [gather, scatter, gather]
+    layer = [*again, scatter, gather, scatter]
+    assert sizes(step, B) == [scatter, gather, *layer, gather, *layer, gather]
+    names = [each.name for each in step.operations if each.phase is B and each.name.startswith("_c10d")]
+    assert len(names) == 2 + 2 * 7
+
+
+class Planned(nn.Module):
+    """A block whose plan is stated, in a model whose embedding and head have one weight."""
+
+    tp_plan: ClassVar[dict[str, str]] = {
+        "blocks.*.wide": "colwise",
+        "blocks.*.narrow": "rowwise",
+        "table": "embedding_rowwise",
+        "head": "colwise_gather_output",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(8, WIDTH), nn.Linear(WIDTH, 8, bias=False)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head.weight = self.table.weight
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        x = self.table(numbers)
+        for block in self.blocks:
+            x = block(x)
+        logits: torch.Tensor = self.head(x)
+        return logits
+
+
+def test_a_model_says_how_it_is_split() -> None:
+    """Of 8 x 16 numbers of the tied weight a rank has a half, of a block's 2,128 all but 16 of the second bias."""
+    step = captured("tp=2,sp=never", make_model=Planned)
+
+    given = [each for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS]
+    assert sum(each.nbytes for each in given) == 4 * (8 * 16 // 2 + 2 * ((2128 - 16) // 2 + 16))
+    assert [each.name for each in given].count("table.weight") == 1
+    assert step.parameters == 8 * 16 + 2 * 2128
+
+
+class Packed(Decoder):
+    """Attention of PyTorch, whose three matrices are one parameter."""
+
+    tp_plan: ClassVar[dict[str, str]] = {"layers.*.mlp.fc1": "colwise", "layers.*.mlp.fc2": "rowwise"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.layers:
+            layer.attention = nn.MultiheadAttention(WIDTH, 2)
+
+
+class FixedHeads(Decoder):
+    def __init__(self) -> None:
+        super().__init__()
+        for each in self.modules():
+            if isinstance(each, Attention):
+                each.heads = 8
+
+
+@pytest.mark.parametrize(
+    ("layout", "model", "message"),
+    [
+        ("tp=2", Net, "blocks.0.wide: nothing says how it is split; expected layers of nn.Linear named q_proj"),
+        ("tp=2", Planned, "blocks.0.wide: is split by a block itself"),
+        ("tp=16", Decoder, "head: has 8 outputs, expected a multiple of tp=16"),
+        (
+            "tp=3",
+            lambda: Decoder(24, 9),
+            "gets a tensor of 2x512x24, expected samples x tokens x features with a multiple",
+        ),
+        ("tp=2", Packed, "layers.0.attention: holds in_proj_weight, in_proj_bias beside modules"),
+        ("tp=2", FixedHeads, "under tp=2 a rank has some of the heads, expected -1"),
+        ("tp=2", lambda: nn.Linear(4, 4), "Linear has neither a `tp_plan` nor a list of equal blocks"),
+        (
+            "tp=2",
+            lambda: planned({"blocks.*.wide": "moe_tp_experts"}),
+            "tp_plan says 'moe_tp_experts', which cannot be",
+        ),
+        (
+            "tp=2",
+            lambda: planned({"blocks.*": "colwise"}),
+            "blocks.0: is a Block, expected an nn.Linear or nn.Embedding",
+        ),
+        ("tp=2", lambda: planned(["wide"]), "tp_plan of Planned is a list, expected a dictionary"),
+    ],
+)
+def test_a_model_that_cannot_be_split_is_refused(layout: str, model: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(CaptureError, match=re.escape(message)):
+        captured(layout, make_model=model)
+
+
+def planned(plan: object) -> nn.Module:
+    model = Planned()
+    model.tp_plan = plan  # type: ignore[misc, assignment]  # of any kind, as a user may write
+    return model
 
 
 @pytest.mark.thorough
-def test_two_processes_over_gloo_run_the_captured_collectives() -> None:
+@pytest.mark.parametrize("layout", ["fsdp=2", "tp=2"])
+def test_two_processes_over_gloo_run_the_captured_collectives(layout: str) -> None:
     with socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.calibration.capture.ranks", str(rank), str(port), "fsdp=2"],
+            [sys.executable, "-m", "tests.calibration.capture.ranks", str(rank), str(port), layout],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         for rank in range(2)
     ]
-    expected = collectives(captured("fsdp=2"))
+    expected = collectives(captured(layout))
 
     found = [msgspec.json.decode(each.communicate(timeout=120)[0], type=list[Collective]) for each in started]
 

@@ -89,8 +89,9 @@ def magnified_window(trace: IterationTrace) -> Window:
     def around(center: int) -> tuple[int, int]:
         return max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
 
-    if waits := waits_for_copies(trace):
-        numbers = {span.operation: number for number, (span, _) in enumerate(kernels)}
+    numbers = {span.operation: number for number, (span, _) in enumerate(kernels)}
+    # Collectives of the compute stream wait, too.
+    if waits := [stall for stall in waits_for_copies(trace) if stall.blocked in numbers]:
         waited_s = [0.0] * len(kernels)
         for stall in waits:
             waited_s[numbers[stall.blocked]] += stall.end_s - stall.start_s
