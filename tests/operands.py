@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import BufferKind, Role
+from vdnnsim.dnn.step import BufferKind, Operand, Role, StepOperation
 from vdnnsim.dnn.workload import Workload
 
 _KINDS = {
@@ -72,3 +72,7 @@ def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
         statistics_read=bool(of(BufferKind.STATISTICS, written=False)),
         statistics_written=bool(of(BufferKind.STATISTICS, written=True)),
     )
+
+
+def of_role(operation: StepOperation, *roles: Role) -> tuple[Operand, ...]:
+    return tuple(each for each in operation.operands if each.role in roles)

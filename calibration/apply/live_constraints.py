@@ -114,13 +114,9 @@ def with_user_references(workload: CapturedWorkload, free: Mapping[int, range]) 
     """
     step = workload.step
     held = defaultdict[int, list[int]](list)
-    made: dict[int, int] = {}
-    for position, operation in enumerate(step.operations):
-        for operand in operation.operands:
-            made.setdefault(step.tensors[operand.memory].storage, position)
     streamed = states_of_update(step)
     for number, storage in enumerate(step.storages):
-        begin = 0 if storage.given else made.get(number)
+        begin = 0 if storage.given else step.first_use.get(number)
         if begin is None or number in streamed:
             continue
         if storage.given and storage.kind is BufferKind.WEIGHTS:

@@ -104,13 +104,9 @@ class LiveSchedule:
     def made_by(self) -> Mapping[int, list[int]]:
         """By operation the storages that it makes, in order."""
         made: dict[int, list[int]] = defaultdict(list)
-        seen = {number for number, each in enumerate(self.captured.storages) if each.given}
-        for position, operation in enumerate(self.captured.operations):
-            for operand in operation.operands:
-                number = self.captured.tensors[operand.memory].storage
-                if number not in seen:
-                    seen.add(number)
-                    made[position].append(number)
+        for number, position in self.captured.first_use.items():
+            if not self.captured.storages[number].given:
+                made[position].append(number)
         return dict(made)
 
     @cached_property

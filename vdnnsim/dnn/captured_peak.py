@@ -22,13 +22,9 @@ def binding(step: CapturedStep) -> tuple[str, tuple[tuple[str, int], ...]]:
     at = max(range(len(live)), key=live.__getitem__)
     operation = step.operations[at]
     tokens_and_classes = logits_bytes(step) // ELEMENT_BYTES["float32"]
-    first: dict[int, int] = {}
-    for position, each in enumerate(step.operations):
-        for operand in each.operands:
-            first.setdefault(step.tensors[operand.memory].storage, position)
     found, copies = Counter[str](), Counter[str]()
     for number, storage in enumerate(step.storages):
-        begin = -1 if storage.given else first.get(number, len(live))
+        begin = -1 if storage.given else step.first_use.get(number, len(live))
         if begin > at or not storage.is_held_after(at - 1):
             continue
         elements = storage.nbytes // ELEMENT_BYTES[storage.element_type]

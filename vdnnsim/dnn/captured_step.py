@@ -104,13 +104,9 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     @property
     def live_bytes(self) -> tuple[int, ...]:
         """Live bytes while each operation runs."""
-        first: dict[int, int] = {}
-        for position, operation in enumerate(self.operations):
-            for operand in operation.operands:
-                first.setdefault(self.tensors[operand.memory].storage, position)
         change = [0] * (len(self.operations) + 1)
         for number, storage in enumerate(self.storages):
-            begin = 0 if storage.given else first.get(number)
+            begin = 0 if storage.given else self.first_use.get(number)
             if begin is not None:
                 change[begin] += storage.nbytes
                 if storage.freed_after is not None:

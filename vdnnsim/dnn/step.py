@@ -229,10 +229,6 @@ class StepOperation(Data, frozen=True):
     collective: Collective | None = None
     aside: bool = False
 
-    def of_role(self, *roles: Role) -> tuple[Operand, ...]:
-        """Return the operands of some roles, in order."""
-        return tuple(each for each in self.operands if each.role in roles)
-
     @property
     def all_flop(self) -> int:
         """FLOPs of all kinds of arithmetic."""
@@ -286,6 +282,15 @@ class Step(Data, frozen=True, dict=True):
     def storages_of(self, operands: Iterable[Operand]) -> tuple[Storage, ...]:
         """Return the storages of operands of an operation."""
         return tuple(self.storages[self.tensors[each.memory].storage] for each in operands)
+
+    @cached_property
+    def first_use(self) -> Mapping[int, int]:
+        """By storage the first operation that touches it, in order."""
+        found: dict[int, int] = {}
+        for position, operation in enumerate(self.operations):
+            for operand in operation.operands:
+                found.setdefault(self.tensors[operand.memory].storage, position)
+        return found
 
     @cached_property
     def saved(self) -> tuple[int, ...]:

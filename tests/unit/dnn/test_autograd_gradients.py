@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.operands import of_role
 from tests.toy import replay, toy_chain, toy_costs, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelChoice
@@ -35,7 +36,7 @@ def gradients(workload: Workload) -> dict[str, list[tuple[str, Role, Access]]]:
     return {
         step.path_of(each): [
             (step.storages[operand.memory].name.removeprefix("gradient of "), operand.role, operand.access)
-            for operand in each.of_role(Role.OUTPUT_GRADIENT, Role.INPUT_GRADIENT)
+            for operand in of_role(each, Role.OUTPUT_GRADIENT, Role.INPUT_GRADIENT)
         ]
         for each in step.operations
         if each.phase is D
@@ -145,7 +146,7 @@ def test_gradients_are_written_before_they_are_read_and_each_storage_is_touched(
     workload = by_autograd(graph())
     written: set[int] = set()
     for each in workload.step.operations:
-        for operand in each.of_role(Role.OUTPUT_GRADIENT, Role.INPUT_GRADIENT):
+        for operand in of_role(each, Role.OUTPUT_GRADIENT, Role.INPUT_GRADIENT):
             assert operand.access is WRITE or operand.memory in written
             written.add(operand.memory)
     made = {n for n, each in enumerate(workload.step.storages) if each.kind is BufferKind.GRADIENT_MAP}
@@ -187,7 +188,7 @@ def test_weight_gradients_are_held_or_dropped_or_kept(
         ("fc", temporary_bytes[0]),
         ("conv1", temporary_bytes[1]),
     ]
-    assert {operand.access for each in made for operand in each.of_role(Role.WEIGHT_GRADIENT)} == {access}
+    assert {operand.access for each in made for operand in of_role(each, Role.WEIGHT_GRADIENT)} == {access}
     storages = [each for each in step.storages if each.kind is BufferKind.WEIGHT_GRADIENT]
     assert [(each.nbytes, each.given) for each in storages] == [(60, access is UPDATE), (12, access is UPDATE)]
     assert peak_bytes(workload) == expected

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain, checkpointed, residual
+from tests.operands import of_role
 from vdnnsim.dnn.captured_graph import Layering
 from vdnnsim.dnn.captured_groups import _longest_descent, groups_of, operator_name
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -239,7 +240,7 @@ def test_what_is_written_once_more_is_updated() -> None:
     r.run("new_empty", "fc", Phase.BACKWARD, writes=[(DW, gradient)], forward=0)
     r.run("copy_", "fc", Phase.BACKWARD, reads=[(X, x)], writes=[(DW, gradient)], forward=0)
     step = CapturedWorkload.of(r.step(optimizer="none")).step
-    found = [each.access for operation in step.operations for each in operation.of_role(DW)]
+    found = [each.access for operation in step.operations for each in of_role(operation, DW)]
     assert found == [Access.WRITE, Access.UPDATE]
 
 

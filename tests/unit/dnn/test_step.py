@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.operands import of_role
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
@@ -84,7 +85,7 @@ def test_operands_have_roles() -> None:
         Operand(Role.WEIGHT_GRADIENT, 12, READ),
         Operand(Role.STATE, 13, UPDATE),
     )
-    assert STEP.operation(3, U).of_role(Role.STATE, Role.WEIGHTS) == (
+    assert of_role(STEP.operation(3, U), Role.STATE, Role.WEIGHTS) == (
         Operand(Role.WEIGHTS, 11, UPDATE),
         Operand(Role.STATE, 13, UPDATE),
     )
@@ -102,8 +103,8 @@ def test_forward_keeps_what_a_rule_says() -> None:
         *("map input", "map conv", "statistics of pool", "map pool", "map loss", "labels")
     ]
     assert autograd.saved_bytes == 96 + 16
-    assert {each.access for each in autograd.operation(2, F).of_role(Role.STATISTICS)} == {WRITE}
-    assert {each.access for each in autograd.operation(2, D).of_role(Role.STATISTICS)} == {READ}
+    assert {each.access for each in of_role(autograd.operation(2, F), Role.STATISTICS)} == {WRITE}
+    assert {each.access for each in of_role(autograd.operation(2, D), Role.STATISTICS)} == {READ}
     # A rule gives the same workload each time.
     workload = SMALL.saved_by(SavingRule.AUTOGRAD)
     assert workload.graph is SMALL.saved_by(SavingRule.AUTOGRAD).graph

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.operands import of_role
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Phase
@@ -122,7 +123,7 @@ def test_what_a_picture_as_a_sequence_keeps() -> None:
 def test_positions_hand_their_gradient_on(rule: SavingRule, same: bool) -> None:  # noqa: FBT001 - as pytest gives it
     """By autograd the token's dY is that of the sum; by the paper's rule it is copied, as for any addition."""
     operation = picture(rule).step.operation(2, D)
-    (dy,), (dx,) = operation.of_role(Role.OUTPUT_GRADIENT), operation.of_role(Role.INPUT_GRADIENT)
+    (dy,), (dx,) = of_role(operation, Role.OUTPUT_GRADIENT), of_role(operation, Role.INPUT_GRADIENT)
 
     assert (dy.memory == dx.memory) is same
 
