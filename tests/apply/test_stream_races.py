@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.calibration.executor.races import Touch
 from tests.pretend.stream_races import (
     HOST,
     Allocated,
@@ -13,6 +12,7 @@ from tests.pretend.stream_races import (
     Lend,
     Record,
     Synchronize,
+    Touch,
     Wait,
     Work,
     find_hazards,

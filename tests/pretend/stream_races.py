@@ -14,13 +14,23 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.calibration.executor.races import Touch
-
 HOST: Final = -1
 """The stream, as it were, of what the host itself reads and writes."""
 
 Knowledge = dict[int, int]
 """By stream the position up to which it is known to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Bytes that an operation reads, or writes; by their addresses."""
+
+    start: int
+    stop: int
+    writes: bool
+
+    def disturbs(self, other: "Touch") -> bool:
+        return (self.writes or other.writes) and self.start < other.stop and other.start < self.stop
 
 
 @dataclass(frozen=True, slots=True)

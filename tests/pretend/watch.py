@@ -11,7 +11,6 @@ import torch
 from torch._ops import OpOverload
 
 from calibration.capture.schemas import OperatorMode, operands_of, tensors_in
-from tests.calibration.executor.races import Touch
 from tests.pretend.stream_races import (
     HOST,
     Allocated,
@@ -21,6 +20,7 @@ from tests.pretend.stream_races import (
     Lend,
     Record,
     Synchronize,
+    Touch,
     Wait,
     Work,
 )

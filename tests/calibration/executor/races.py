@@ -2,17 +2,16 @@
 
 The bytes are those that the operations were really given: where the allocator put the buffers of a plan, which reuses
 the memory of released ones, what kernels took for themselves, and the slices of pinned host memory. The order is that
-of `vdnnsim.plans.order`, whatever the durations. Two that both read do not disturb each other.
+of `tests.pretend.stream_races`, whatever the durations. Two that both read do not disturb each other.
 
 `check_plan` proves the same of buffers by their names. It sees nothing of addresses: whether the allocator hands memory
 on too early, or lays two buffers into the same bytes, shows here alone.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import permutations
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +19,7 @@ from calibration.executor.compiled_plan import CompiledPlan, KernelCall
 from calibration.executor.executor import Executor
 from calibration.executor.plan_walk import PlanWalk
 from calibration.kernels.interface import KernelTensors
+from tests.pretend.stream_races import Happening, Record, Synchronize, Touch, Wait, Work, find_hazards
 from tests.pytorch_allocator.history import Entry, recorded
 from vdnnsim.plans.operations import (
     Compute,
@@ -31,29 +31,14 @@ from vdnnsim.plans.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plans.order import StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """Bytes that an operation reads, or writes; by their addresses."""
-
-    start: int
-    stop: int
-    writes: bool
-
-    def disturbs(self, other: "Touch") -> bool:
-        return (self.writes or other.writes) and self.start < other.stop and other.start < self.stop
-
 
 Touches = Mapping[int, Sequence[Touch]]
 """What each operation touches, by its position in the plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
+class Race(NamedTuple):
     """Two operations by their positions, the one that is issued first in front."""
 
     first: int
@@ -62,42 +47,24 @@ class Race:
 
 def find_races(operations: Sequence[Operation], touches: Touches) -> list[Race]:
     """Return the pairs of operations on different streams that may run in either order and disturb each other."""
-    order = StreamOrder()
-    # For each stream and another: what that has issued, and the stream does not know to be done.
-    unknown: dict[tuple[Stream, Stream], deque[int]] = {pair: deque() for pair in permutations(Stream, 2)}
-    races = []
+    numbers = {stream: number for number, stream in enumerate(Stream)}
+    happenings, positions = list[Happening](), list[int]()
     for position, operation in enumerate(operations):
         match operation:
             case Compute():
-                stream = Stream.COMPUTE
+                happenings.append(Work(numbers[Stream.COMPUTE], touches[position]))
             case Offload() | Prefetch():
-                stream = Stream.MEMORY
+                happenings.append(Work(numbers[Stream.MEMORY], touches[position]))
             case RecordEvent(event=event, stream=stream):
-                order.record(event, stream)
-                continue
+                happenings.append(Record(event, numbers[stream]))
             case WaitEvent(event=event, stream=stream):
-                order.wait(event, stream)
-                continue
+                happenings.append(Wait(event, numbers[stream]))
             case HostSynchronize(streams=streams):
-                order.synchronize(streams)
-                continue
+                happenings += [Synchronize(numbers[each]) for each in streams]
             case _:
-                continue
-        known = order.reach(stream)
-        for other in Stream:
-            if other is stream:
-                continue
-            before = unknown[stream, other]
-            while before and before[0] <= known[other]:
-                before.popleft()
-            races += [Race(each, position) for each in before if _disturb(touches[each], touches[position])]
-            unknown[other, stream].append(position)
-        order.run(stream, position)
-    return races
-
-
-def _disturb(first: Sequence[Touch], second: Sequence[Touch]) -> bool:
-    return any(one.disturbs(another) for one in first for another in second)
+                pass
+        positions += [position] * (len(happenings) - len(positions))
+    return sorted(Race(positions[each.first], positions[each.second]) for each in find_hazards(happenings))
 
 
 @dataclass(frozen=True, slots=True)
