@@ -103,12 +103,8 @@ def _compiled(program: Program) -> Iteration:
 
 
 def _kernels_of(step: CapturedStep) -> Kernels:
-    made: dict[int, int] = {}
-    for position, operation in enumerate(step.operations):
-        for each in operation.operands:
-            made.setdefault(step.tensors[each.memory].storage, position)
     changes = [0] * (len(step.operations) + 1)
-    for number, position in made.items():
+    for number, position in step.first_use.items():
         storage = step.storages[number]
         if not storage.given:
             changes[position] += storage.nbytes

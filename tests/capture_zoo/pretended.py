@@ -7,6 +7,7 @@ libraries included. Each model has a process, for libraries keep memory.
 """
 
 import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -157,10 +158,6 @@ def pretended_page(rows: list[Row]) -> str:
     )
 
 
-def _child(case: tuple[str, int, str], answers: "multiprocessing.Queue[Row]") -> None:
-    answers.put(row_of(*case))
-
-
 @click.command()
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Where to write.")
 def main(out: Path) -> None:
@@ -168,13 +165,8 @@ def main(out: Path) -> None:
     rows = []
     for precision in PRECISIONS:
         for model, batch_size in MODELS + HELD_OUT:
-            answers: multiprocessing.Queue[Row] = multiprocessing.Queue()
-            process = multiprocessing.get_context("fork").Process(
-                target=_child, args=((model, batch_size, precision), answers)
-            )
-            process.start()
-            rows.append(answers.get(timeout=300))
-            process.join()
+            with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as process:
+                rows.append(process.submit(row_of, model, batch_size, precision).result())
             click.echo(", ".join(map(str, astuple(rows[-1]))))
             write_csv(out / "pretended.csv", [each.name for each in fields(Row)], [astuple(row) for row in rows])
             (out / "pretended.md").write_text(pretended_page(rows))
