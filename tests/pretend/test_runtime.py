@@ -54,7 +54,7 @@ def test_a_card_holds_as_much_as_it_has_and_no_block_more(controls: Controls) ->
     """64 MiB are left: 40 and 24 fill them, and 2 more are refused, by PyTorch in its own words."""
     controls.set_memory_bytes(controls.used_bytes() + 64 * MIB)
     held = [torch.empty(size * MIB, dtype=torch.uint8, device="cuda") for size in (40, 24)]
-    told = refusal(torch.OutOfMemoryError, torch.empty, 20 * MIB, dtype=torch.uint8, device="cuda")
+    told = refusal(torch.OutOfMemoryError, lambda: torch.empty(20 * MIB, dtype=torch.uint8, device="cuda"))
     assert told.startswith("CUDA out of memory. Tried to allocate 20.00 MiB.")
     assert "of which 0 bytes is free" in told
     assert "64.00 MiB is allocated by PyTorch" in told

@@ -254,17 +254,13 @@ class Step(Data, frozen=True, dict=True):
             found.setdefault((each.layer, each.phase), []).append(number)
         return {where: tuple(numbers) for where, numbers in found.items()}
 
-    @cached_property
-    def _operations_by_layer(self) -> Mapping[tuple[int, Phase], tuple[StepOperation, ...]]:
-        return {where: tuple(self.operations[each] for each in numbers) for where, numbers in self._by_layer.items()}
-
     def numbers_of(self, layer: int, phase: Phase) -> tuple[int, ...]:
         """Return the positions of the operations that are a phase of a layer, in their order; at least one."""
         return self._by_layer[layer, phase]
 
     def operations_of(self, layer: int, phase: Phase) -> tuple[StepOperation, ...]:
         """Return the operations that are a phase of a layer, in their order; at least one."""
-        return self._operations_by_layer[layer, phase]
+        return tuple(self.operations[each] for each in self._by_layer[layer, phase])
 
     def operation(self, layer: int, phase: Phase) -> StepOperation:
         """Return the one operation that is a phase of a layer, as in every network that we build."""

@@ -173,7 +173,7 @@ def test_tokens_are_of_any_vocabulary(write: Write) -> None:
     ],
 )
 def test_invalid_requests_are_refused(asked: dict[str, object], message: str) -> None:
-    assert message in refusal(CaptureError, program_of, Request(**({"batch_size": 1} | asked)))
+    assert message in refusal(CaptureError, program_of, Request(**({"batch_size": 1} | asked)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "3x", "x3", "3x0x2", "3,224,224", "-3x2", "1x2x3x4x5x6"])

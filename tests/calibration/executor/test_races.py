@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy, every_second_explicit
-from tests.calibration.executor.races import Race, Touch, Touches, WatchedExecutor, find_races
+from tests.calibration.executor.races import Race, Touches, WatchedExecutor, find_races
+from tests.pretend.stream_races import Touch
 from tests.unit.plans.hand_written import COMPUTE, MEMORY, script, with_operations
 from tests.unit.plans.hand_written import ROUND_TRIP as PLAN
 from vdnnsim.dnn.networks.tiny import tiny_forked
