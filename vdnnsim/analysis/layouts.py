@@ -18,7 +18,7 @@ class Layout:
     Attributes:
         name: as `--parallel` has it.
         checkpointing: as `--checkpointing` has it; `none` keeps all that autograd saves.
-        batch_size: samples of one rank.
+        batch_size: samples of one rank, or of those together that split layers.
     """
 
     name: str

@@ -46,9 +46,9 @@ def parallel(
 ) -> None:
     """Rank the ways to train MODEL on several GPUs: does it fit, how fast, and what waits for what.
 
-    One rank of each layout is captured and replayed, with as few checkpoints as fit: fully sharded (fsdp, hsdp, zero2)
-    or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The table here, its first line as a command
-    to copy; page, CSV and picture in DIR.
+    One rank of each layout is captured and replayed, with as few checkpoints as fit: fully sharded (fsdp, hsdp, zero2),
+    with split layers (tp) or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The table here, its
+    first line as a command to copy; page, CSV and picture in DIR.
     """
     import msgspec
 

@@ -17,7 +17,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "rank": "place in the order; empty where it does not fit or cannot be",
     "layout": "as `run --parallel` takes it",
     "checkpointing": "the fewest checkpoints that fit, as `run --checkpointing` takes them",
-    "batch_size": "samples of one rank; every layout trains the same samples in a step of all GPUs",
+    "batch_size": "samples of one rank, or of those of tp together; each layout trains as many in a step of all GPUs",
     "iteration_s": "seconds of a step",
     "server_images_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",

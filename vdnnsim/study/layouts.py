@@ -33,10 +33,15 @@ _FIRST: Final = "fsdp"
 
 
 def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
-    """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host."""
+    """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
+
+    Layers are split over two GPUs, and over all of a host.
+    """
     copies = gpus // gpus_of_host
     hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
-    return (f"{_FIRST}={gpus}", *hybrid, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
+    splits = (each for each in sorted({2, min(gpus, gpus_of_host)}) if gpus % each == 0)
+    tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
+    return (f"{_FIRST}={gpus}", *hybrid, *tensor, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
 
 
 def rank_layouts(
@@ -91,7 +96,7 @@ class _Trials:
             what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
             return Refused(Layout(name, CHECKPOINTING[0], self.samples), what)
         for level in range(self.level, len(CHECKPOINTING)):
-            layout = Layout(name, CHECKPOINTING[level], self.samples)
+            layout = Layout(name, CHECKPOINTING[level], self.samples * _together(name))
             try:
                 step = self.capture(layout)
                 found = _replayed(step, layout, self.samples, self.profile)
@@ -99,12 +104,17 @@ class _Trials:
                 return Refused(layout, str(refusal))
             if step.sample != IMAGE.name:
                 self.sample = Sample(step.sample, "token", step.sample_elements)
-            if name.startswith(_FIRST):
+            if name == f"{_FIRST}={step.ranks}":
                 self.sharded = step
             if isinstance(found, Ranked):
                 self.level = level
                 break
         return found
+
+
+def _together(name: str) -> int:
+    """Return how many ranks train the same samples."""
+    return next((int(term.removeprefix("tp=")) for term in name.split(",") if term.startswith("tp=")), 1)
 
 
 def _held_bytes(name: str, sharded: CapturedStep) -> int:

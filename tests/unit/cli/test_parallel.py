@@ -36,13 +36,19 @@ def captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
 
 
 def test_ranking_of_layouts(captured: list[Request]) -> None:
-    """Of four layouts three fit without checkpoints; the folder has page, table, picture and manifest."""
+    """Of six layouts five fit without checkpoints; ranks of split layers train the samples of all of them.
+
+    The folder has page, table, picture and manifest.
+    """
     done = vdnnsim(*ASKED, "h100_x8")
     assert [(each.parallel, each.checkpointing, each.batch_size) for each in captured] == [
-        (name, "", 2) for name in ("fsdp=8", "zero2=8", "zero1=8", "ddp=8")
+        ("fsdp=8", "", 2),
+        ("fsdp=4,tp=2", "", 4),
+        ("tp=8", "", 16),
+        *((name, "", 2) for name in ("zero2=8", "zero1=8", "ddp=8")),
     ]
     assert {each.compute_capability for each in captured} == {(9, 0)}
-    assert "3 of 4 layouts fit on 8 GPUs of h100_x8" in done.stdout
+    assert "5 of 6 layouts fit on 8 GPUs of h100_x8" in done.stdout
     assert "zero1=8: its optimizer has no shards" in done.stdout
     assert "vdnnsim run --model timm:chain --batch 2 --parallel" in done.stdout
     assert {each.name for each in Path("reports/chain").iterdir()} == {

@@ -32,8 +32,8 @@ def captured(layout: Layout, *, given_bytes: int = 8) -> CapturedStep:
 
 def test_usual_layouts() -> None:
     """Over two hosts of two GPUs, a copy for each host as well; three GPUs on hosts of two make no equal groups."""
-    assert layouts_of(8, 8) == ("fsdp=8", "zero2=8", "zero1=8", "ddp=8")
-    assert layouts_of(4, 2) == ("fsdp=4", "hsdp=2x2", "zero2=4", "zero1=4", "ddp=4")
+    assert layouts_of(8, 8) == ("fsdp=8", "fsdp=4,tp=2", "tp=8", "zero2=8", "zero1=8", "ddp=8")
+    assert layouts_of(4, 2) == ("fsdp=4", "hsdp=2x2", "fsdp=2,tp=2", "zero2=4", "zero1=4", "ddp=4")
     assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3")
 
 
@@ -41,7 +41,7 @@ def test_checkpoints_only_where_needed() -> None:
     """All kept takes 76 GiB, which are not sure to fit into 79, so the next layout begins with selective checkpoints.
 
     Eight GPUs train 8 x 3 samples in every layout. FSDP's shards of 11 GiB are 88 GiB where every rank holds all
-    parameters, and as much are their gradients: that is not captured.
+    parameters, and as much are their gradients: that is not captured. Two ranks of split layers train 6 together.
     """
     asked: list[Layout] = []
 
@@ -52,16 +52,16 @@ def test_checkpoints_only_where_needed() -> None:
         return captured(layout, given_bytes=(76 if layout.checkpointing == "none" else 11) * GIB)
 
     done: list[str] = []
-    names = "fsdp=8", "ddp=8", "zero2=8", "hsdp=2x4"
+    names = "fsdp=8", "ddp=8", "fsdp=4,tp=2", "hsdp=2x4"
     ranking = rank_layouts(8, names, 3, SERVER, capture, done.append)
     assert [(each.name, each.checkpointing, each.batch_size) for each in asked] == [
         ("fsdp=8", "none", 3),
         ("fsdp=8", "selective", 3),
-        ("zero2=8", "selective", 3),
+        ("fsdp=4,tp=2", "selective", 6),
         ("hsdp=2x4", "selective", 3),
     ]
     assert done == [*names]
-    assert {each.layout.name for each in ranking.ranked} == {"fsdp=8", "zero2=8"}
+    assert {each.layout.name for each in ranking.ranked} == {"fsdp=8", "fsdp=4,tp=2"}
     for each in ranking.ranked:
         assert each.samples_per_s == pytest.approx(24 / each.iteration_s)
     held, reason = ranking.refused
