@@ -104,7 +104,7 @@ def _captured(
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
-    rank, recomputing = _as_rank(program), _recomputing(program)
+    rank, recomputing = _as_rank(program, device), _recomputing(program)
     with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu, _blamed(program) as blame:
         with ExitStack() as making:
             if fakes is not None:
@@ -113,9 +113,10 @@ def _captured(
                 # By modules that copy others, as a transformer's encoder.
                 warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             model = program.make_model()
-        refuse_spread(model)
-        if fakes is not None:
-            replace_tensors(model, fakes.fake, buffers=False)
+        if not program.is_wrapped:
+            refuse_spread(model)
+            if fakes is not None:
+                replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
         if program.in_backward:
             # Among operations of backward, their making would move the others.
@@ -201,14 +202,13 @@ def _blamed(program: Program) -> Iterator[Callable[[Recorder], None]]:
             recorder.failure = None
 
 
-def _as_rank(program: Program) -> AbstractContextManager[None]:
+def _as_rank(program: Program, device: CaptureDevice) -> AbstractContextManager[None]:
     """Be a rank of the layout of a program, if it has one."""
     if program.layout is None:
         return nullcontext()
-    # FSDP is seconds of imports.
     from calibration.capture.parallel.world import rank_of
 
-    return rank_of(program.layout.ranks)
+    return rank_of(program.layout.ranks, device.device_type)
 
 
 @contextmanager

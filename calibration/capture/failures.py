@@ -35,8 +35,8 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     text = _first_line(failure)
     is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
     line = _line(traceback.extract_tb(failure.__traceback__))
-    if "DTensor" in text:
-        return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it")
+    if any(word in text for word in ("DTensor", "rendezvous", "process group")):
+        return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it, or {RANKS}")
     return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
 
 
@@ -47,6 +47,8 @@ def about_heads(failure: BaseException, layout: Layout | None) -> str:
     return f"; under tp={layout.tensor} a rank has some of the heads, expected -1 for them, as in x.view(n, t, -1, d)"
 
 
+RANKS: Final = "a function that makes it, with --parallel ranks=N, in Python parallel='ranks=N', for N GPUs"
+"""What is right for a model that its own code wraps."""
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
 
 

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
-from calibration.capture.parallel.layout import Layout
+from calibration.capture.parallel.layout import Layout, check_beside
 from calibration.capture.wrapped import within_ddp
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import OPTIMIZERS
@@ -81,9 +81,9 @@ class Program:
     checkpointing: str = ""
 
     @property
-    def autocast(self) -> ElementType | None:
-        """The narrow type of autocast, which FSDP's own mixed precision replaces; None without it."""
-        return None if self.layout is not None and self.layout.is_sharded else self.precision.autocast
+    def is_wrapped(self) -> bool:
+        """Whether the user's code has wrapped the model for several GPUs."""
+        return self.layout is not None and self.layout.is_given
 
 
 @dataclass
@@ -94,6 +94,7 @@ class Iteration:
         optimizers: none, one, or in backward one for each parameter.
         foreach: whether they work on lists of tensors by default.
         place: puts a tensor on the device, in its element type and memory format.
+        autocast: the narrow type of autocast, which FSDP's own mixed precision replaces; None without it.
         held: the output that the script holds.
     """
 
@@ -105,6 +106,7 @@ class Iteration:
     device_type: str
     foreach: bool
     place: Callable[[torch.Tensor], torch.Tensor]
+    autocast: ElementType | None = None
     held: Any = None
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
@@ -171,7 +173,7 @@ class Iteration:
             return self._checked(self.program.loss(output))
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        narrow = self.program.autocast
+        narrow = self.autocast
         return torch.autocast(self.device_type, getattr(torch, narrow.value)) if narrow else nullcontext()
 
     def _checked(self, loss: object) -> torch.Tensor:
@@ -205,38 +207,36 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
         is_image = program.channels_last and placed.dim() == _IMAGE_DIMENSIONS
         return placed.contiguous(memory_format=torch.channels_last) if is_image else placed
 
-    if program.lora:
-        add_adapters(model, program.lora)
-    replace_tensors(model, place, buffers=True)
-    for each in model.modules():
-        if isinstance(each, LoraLinear):
-            for adapter in (each.first, each.second):
-                replace_tensors(adapter, torch.Tensor.float, buffers=False)
+    if not program.is_wrapped:
+        if program.lora:
+            add_adapters(model, program.lora)
+        replace_tensors(model, place, buffers=True)
+        for each in model.modules():
+            if isinstance(each, LoraLinear):
+                for adapter in (each.first, each.second):
+                    replace_tensors(adapter, torch.Tensor.float, buffers=False)
     model.train(program.mode is Mode.TRAINING)
-    mesh = None
-    if program.layout is not None:
+    autocast = program.precision.autocast
+    if layout := program.layout:
         # FSDP is seconds of imports.
-        from calibration.capture.parallel.shard import mesh_of, spread
-        from calibration.capture.parallel.tensor import split
+        from calibration.capture.parallel.shard import narrow_type_of, spread
 
-        mesh = mesh_of(program.layout, device_type)
-        if program.layout.tensor > 1:
-            if program.loss_chunks > 1:
-                raise CaptureError(f"loss_chunks: found with {program.layout.text}, whose logits are split by class")
-            split(model, mesh["tensor"], shares_tokens=program.layout.shares_tokens)
-    if program.checkpointing:
+        check_beside(layout, lora=program.lora, checkpointing=program.checkpointing, loss_chunks=program.loss_chunks)
+        model = spread(model, layout, program.precision, device_type, program.checkpointing)
+        autocast = None if narrow_type_of(model) is not None else autocast
+    elif program.checkpointing:
         from calibration.capture.checkpointing import checkpoint_blocks
 
         checkpoint_blocks(model, program.checkpointing)
-    if program.layout is not None and mesh is not None:
-        model = spread(model, program.layout, mesh, program.precision)
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
     if program.mode is Mode.TRAINING:
         optimizers = _make_optimizers(program, model, foreach=foreach)
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
     # With the default scale, overflows would skip the first steps.
     scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
-    return Iteration(program, model, optimizers, scaler, _batches(program, place), device_type, foreach, place)
+    return Iteration(
+        program, model, optimizers, scaler, _batches(program, place), device_type, foreach, place, autocast
+    )
 
 
 def _batches(program: Program, place: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Arguments, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 from torch import distributed, nn
 
+from calibration.capture.failures import RANKS
 from vdnnsim.errors import CaptureError
 
 EAGER: Final = (
@@ -45,7 +46,7 @@ def refuse_spread(model: nn.Module) -> None:
     if is_sharded(model):
         raise CaptureError(
             f"{type(model).__name__}: was sharded by FSDP, so each rank holds a part of it; expected the model before "
-            "`fully_shard` or FullyShardedDataParallel"
+            f"`fully_shard` or FullyShardedDataParallel, or {RANKS}"
         )
     for name, each in model.named_modules():
         if isinstance(each, _REPLICATED):

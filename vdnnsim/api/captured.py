@@ -112,7 +112,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
         compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
         parallel: a layout over several GPUs, one rank of which is captured: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`,
-            `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together.
+            `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together. `ranks=8`
+            takes a function whose model is wrapped for eight.
         checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
             number every so many blocks whole.
 

@@ -1,4 +1,4 @@
-"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`, `hsdp=2x4`, `tp=8`, `fsdp=4,tp=2`."""
+"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`, `hsdp=2x4`, `tp=8`, `ranks=8`."""
 
 import re
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ _DATA: Final[Mapping[str, str]] = MappingProxyType(
         "zero2": "fully_shard with reshard_after_forward=False",
         "fsdp": "fully_shard",
         "hsdp": "fully_shard on a mesh of groups, each of which holds a copy of the model",
+        "ranks": "what the function that makes the model does with it",
     }
 )
 """How the data is parallel, and what of PyTorch does it."""
@@ -27,7 +28,7 @@ _NEVER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"reshard": (_RESHARD, "reshards"), "sp": (_SEQUENCE, "shares_tokens")}
 )
 """What a layout does unless it says so, and its field."""
-_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8 or fsdp=4,tp=2"
+_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8, fsdp=4,tp=2 or ranks=8"
 _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 
@@ -64,6 +65,11 @@ class Layout:
         """Whether FSDP shards it."""
         return self.data in {"fsdp", "hsdp", "zero2"}
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the user's code wraps the model."""
+        return self.data == "ranks"
+
 
 def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     """Return the layout of a text.
@@ -83,12 +89,27 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
         raise CaptureError(f"{where}: found {_RESHARD} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
     if not layout.shares_tokens and layout.tensor == 1:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
+    if layout.tensor > 1 and layout.is_given:
+        raise CaptureError(f"{where}: found {quote(text)}, expected ranks=N alone, for the model says how")
     if layout.tensor > 1 and layout.data in {"ddp", "zero1"}:
         raise CaptureError(
             f"{where}: found {quote(text)}, expected fsdp=N or hsdp=RxS beside tp: PyTorch's DistributedDataParallel "
             "takes no split layers"
         )
     return layout
+
+
+def check_beside(layout: Layout, *, lora: int, checkpointing: str, loss_chunks: int) -> None:
+    """Refuse what a layout cannot be captured with.
+
+    Raises:
+        CaptureError: it changes a model that is wrapped, or takes logits apart that are split.
+    """
+    for name, value in (("lora", lora), ("checkpointing", checkpointing)):
+        if layout.is_given and value:
+            raise CaptureError(f"{name}: found with {layout.text}, expected it in the function that makes the model")
+    if layout.tensor > 1 and loss_chunks > 1:
+        raise CaptureError(f"loss_chunks: found with {layout.text}, whose logits are split by class")
 
 
 def _term(name: str, value: str, where: str) -> dict[str, Any]:

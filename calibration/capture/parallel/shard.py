@@ -7,32 +7,82 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from calibration.capture.blocks import blocks_of
+from calibration.capture.checkpointing import checkpoint_blocks
 from calibration.capture.parallel.layout import Layout
+from calibration.capture.parallel.tensor import split
+from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
 
-def mesh_of(layout: Layout, device_type: str) -> DeviceMesh:
+def spread(
+    model: nn.Module, layout: Layout, precision: Precision, device_type: str, checkpointing: str = ""
+) -> nn.Module:
+    """Return a model in a layout, in a process that is one of its ranks, with checkpoints of its blocks.
+
+    Layers are split first, then checkpoints are made, then the data are parallel, as torchtitan does it.
+
+    DDP reduces gradients in its buckets of 25 MiB, a second copy of them, beside backward.
+    FSDP shards the blocks of the model, each by itself, and then the rest. In mixed precision it gathers parameters in
+    the narrow type and reduces gradients in float32 (`MixedPrecisionPolicy`), without autocast.
+
+    Raises:
+        CaptureError: the model has no place in the layout.
+    """
+    if layout.is_given:
+        return _as_wrapped(model, layout, precision)
+    mesh = _mesh(layout, device_type)
+    if layout.tensor > 1:
+        split(model, mesh["tensor"], shares_tokens=layout.shares_tokens)
+    if checkpointing:
+        checkpoint_blocks(model, checkpointing)
+    if layout.is_sharded:
+        _shard(model, mesh, layout, precision)
+        return model
+    return _replicated(model) if layout.copies > 1 else model
+
+
+def _mesh(layout: Layout, device_type: str) -> DeviceMesh:
     """Return the ranks of a layout in a mesh, those of tensor parallelism next to each other."""
     sizes = {"copies": layout.copies, "shards": layout.shards, "tensor": layout.tensor}
     kept = {name: size for name, size in sizes.items() if size > 1}
     return init_device_mesh(device_type, tuple(kept.values()), mesh_dim_names=tuple(kept))
 
 
-def spread(model: nn.Module, layout: Layout, mesh: DeviceMesh, precision: Precision) -> nn.Module:
-    """Return a model whose data are parallel as in a layout, in a process that is one of its ranks.
+def _as_wrapped(model: nn.Module, layout: Layout, precision: Precision) -> nn.Module:
+    """Return a model that its own code has wrapped, ready to run in a fake process group.
 
-    DDP reduces gradients in its buckets of 25 MiB, a second copy of them, beside backward.
-    FSDP shards the blocks of the model, each by itself, and then the rest. In mixed precision it gathers parameters in
-    the narrow type and reduces gradients in float32 (`MixedPrecisionPolicy`), without autocast.
+    Raises:
+        CaptureError: nothing of it is spread over ranks, or it computes in another type than was asked for.
     """
-    if layout.is_sharded:
-        _shard(model, mesh, layout, precision)
-        return model
-    return _replicated(model) if layout.copies > 1 else model
+    if any(isinstance(each, nn.DataParallel | FullyShardedDataParallel) for each in model.modules()):
+        raise CaptureError(f"--parallel: {layout.text}: found DataParallel or FSDP1, expected DDP or fully_shard")
+    if isinstance(model, DistributedDataParallel):
+        model.register_comm_hook(None, _reduce)
+    elif not any(isinstance(each, DTensor) for each in model.parameters()):
+        raise CaptureError(
+            f"--parallel: {layout.text}: {type(model).__name__} is not wrapped, expected a function that calls "
+            "fully_shard, parallelize_module or DistributedDataParallel, or a layout, as fsdp=8"
+        )
+    narrow, asked = narrow_type_of(model), precision.autocast
+    if narrow is not None and (asked is None or getattr(torch, asked.value) is not narrow):
+        name = str(narrow).removeprefix("torch.")
+        raise CaptureError(
+            f"--precision: found {precision.value}, expected amp_{name}, for the model's MixedPrecisionPolicy gathers "
+            f"parameters in {name}"
+        )
+    return model
+
+
+def narrow_type_of(model: nn.Module) -> torch.dtype | None:
+    """Return the type in which FSDP gathers the parameters of a model; None for their own."""
+    sharded = (each for each in model.modules() if isinstance(each, FSDPModule))
+    policies = (each._get_fsdp_state()._mp_policy for each in sharded)  # noqa: SLF001 - PyTorch has no public one
+    return next((each.param_dtype for each in policies), None)
 
 
 def partitioned(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

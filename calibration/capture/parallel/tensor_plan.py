@@ -76,7 +76,8 @@ def _planned(model: nn.Module, modules: Mapping[str, nn.Module], plan: object) -
         for path in filter(form.fullmatch, (*modules, *parameters)):
             if not isinstance(word, str) or word not in _STYLES or path not in modules:
                 raise _refused(
-                    f"{path}: tp_plan says {word!r}, which cannot be captured; expected one of {', '.join(_STYLES)}"
+                    f"{path}: tp_plan says {word!r}, which cannot be captured; expected one of "
+                    f"{', '.join(_STYLES)}, or a function that splits its model, with ranks=N"
                 )
             yield path, _STYLES[word]
 

@@ -1,18 +1,20 @@
 """The process group of a rank whose other ranks are not there, and what of FSDP no operator shows."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Protocol
 
 import torch
 from torch import distributed
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.parallel import distributed as data_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -38,11 +40,11 @@ class ResizeListener(Protocol):
 
 
 @contextmanager
-def rank_of(ranks: int) -> Iterator[None]:
+def rank_of(ranks: int, device_type: str | None = None) -> Iterator[None]:
     """Be rank 0 of so many, whose collectives end at once and leave arbitrary results.
 
     Operators within `DTensor`s are dispatched, not those on them. The loss of logits that are split by class is
-    computed on these parts.
+    computed on these parts. Code within that makes a mesh gets one of a device type, if one is given.
 
     Raises:
         CaptureError: this process has a process group of another size.
@@ -58,6 +60,11 @@ def rank_of(ranks: int) -> Iterator[None]:
             stack.enter_context(replaced(OperatorMode, "opened", _OPENED))
             stack.enter_context(replaced(FakeTensors, "in_place", _WAITS))
             stack.enter_context(replaced(ShardingPropagator, "_propagate_tensor_meta_non_cached", _shapes_unseen))
+            # Both read memory, to see that all ranks have the same.
+            for name in ("_verify_param_shape_across_processes", "_sync_module_states"):
+                stack.enter_context(replaced(data_parallel, name, lambda *_, **__: None))
+            if device_type is not None:
+                stack.enter_context(replaced(DeviceMesh, "__init__", _on(device_type)))
             split_loss = loss_parallel()
             split_loss.__enter__()
             # PyTorch's own leaves after an exception what it has changed.
@@ -71,6 +78,16 @@ def rank_of(ranks: int) -> Iterator[None]:
             distributed.destroy_process_group()
             # Meshes are equal where their shapes are; those within it have groups that are gone.
             _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
+
+def _on(place: str) -> Callable[..., None]:
+    """Return what makes meshes of another device type than they ask for."""
+    begin = DeviceMesh.__init__
+
+    def init(mesh: DeviceMesh, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG001 - PyTorch's
+        begin(mesh, place, *args, **kwargs)
+
+    return init
 
 
 def _shapes_unseen(propagator: ShardingPropagator, schema: Any) -> Any:  # noqa: ANN401 - a schema, and shapes

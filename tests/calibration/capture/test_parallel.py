@@ -16,6 +16,10 @@ import msgspec
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
 
 from calibration.capture.blocks import blocks_of
 from calibration.capture.capture import CaptureDevice, capture
@@ -65,6 +69,7 @@ def sizes(step: CapturedStep, phase: Phase) -> list[tuple[str, int]]:
         ("hsdp=2x4", Layout("hsdp=2x4", "hsdp", copies=2, shards=4)),
         ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
         ("tp=8", Layout("tp=8", tensor=8)),
+        ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
         (
             "zero2=4,tp=2,sp=never",
             Layout("zero2=4,tp=2,sp=never", "zero2", 1, 4, 2, reshards=False, shares_tokens=False),
@@ -89,6 +94,7 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("tp=4,tp=2", "expected one of tp and tp"),
         ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never"),
         ("fsdp=4,sp=never", "found sp=never in 'fsdp=4,sp=never', expected it beside tp=N"),
+        ("ranks=4,tp=2", "found 'ranks=4,tp=2', expected ranks=N alone"),
         ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
     ],
@@ -399,6 +405,71 @@ def planned(plan: object) -> nn.Module:
     model = Planned()
     model.tp_plan = plan  # type: ignore[misc, assignment]  # of any kind, as a user may write
     return model
+
+
+def by_fsdp() -> nn.Module:
+    model, mesh = Net(), init_device_mesh("cuda", (4,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def by_hand() -> nn.Module:
+    """Return a model on two times two GPUs, with split blocks, which are sharded in bfloat16."""
+    model, mesh = Net(), init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    for block in model.blocks:
+        parallelize_module(block, mesh["tp"], {"wide": ColwiseParallel(), "narrow": RowwiseParallel()})
+        fully_shard(block, mesh=mesh["dp"], mp_policy=policy)
+    fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
+    return model
+
+
+@pytest.mark.parametrize(("make", "layout"), [(by_fsdp, "fsdp=4"), (lambda: DistributedDataParallel(Net()), "ddp=4")])
+def test_a_wrapped_model_is_captured_as_one_in_the_same_layout(make: Callable[[], nn.Module], layout: str) -> None:
+    found, expected = captured("ranks=4", make_model=make), captured(layout)
+
+    assert (found.parallel, found.ranks) == ("ranks=4", 4)
+    assert collectives(found) == collectives(expected)
+    assert found.peak_live_bytes == expected.peak_live_bytes
+    assert [each.name for each in found.operations] == [each.name for each in expected.operations]
+
+
+def test_a_model_that_is_wrapped_twice_over_a_mesh() -> None:
+    """Narrow's result of 6 x 16 numbers in bfloat16 is summed over neighbours, weights are gathered from two apart.
+
+    Of a block a rank of `tp` has half of two matrices of 1,024 numbers and of the first bias of 64, and all 16 of the
+    second.
+    """
+    step = captured("ranks=4", make_model=by_hand, precision=Precision.AMP_BFLOAT16)
+
+    assert {(each.kind.value, each.nbytes) for each in collectives(step) if each.stride == 1} == {("all_reduce", 192)}
+    gathered = {each.nbytes for each in collectives(step, F) if each.stride == 2}
+    assert gathered == {2 * (1024 + 32 + 16), HEAD // 2}
+    assert {each.element_type for each in step.operations if "addmm" in each.name} == {"bfloat16"}
+
+
+@pytest.mark.parametrize(
+    ("make", "asked", "message"),
+    [
+        (Net, {}, "ranks=4: Net is not wrapped, expected a function that calls fully_shard"),
+        (by_hand, {}, "--precision: found float32, expected amp_bfloat16"),
+        (by_fsdp, {"lora": 2}, "lora: found with ranks=4, expected it in the function"),
+        (lambda: nn.DataParallel(Net()), {}, "found DataParallel or FSDP1"),
+        (lambda: init_device_mesh("cuda", (8,)), {}, "Mesh should not be bigger than default world size 4"),
+    ],
+)
+def test_a_wrapped_model_that_does_not_fit_is_refused(
+    make: Callable[[], nn.Module], asked: dict[str, object], message: str
+) -> None:
+    with pytest.raises(CaptureError, match=message):
+        captured("ranks=4", make_model=make, **asked)
+
+
+def test_a_wrapped_model_has_no_second_layout() -> None:
+    with pytest.raises(CaptureError, match="with --parallel ranks=N"):
+        captured("fsdp=4", make_model=by_fsdp)
 
 
 @pytest.mark.thorough
