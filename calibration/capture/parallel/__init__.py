@@ -2,5 +2,6 @@
 
 The other ranks are not there. PyTorch's fake process group returns at once from collectives, so that the program of
 rank 0 runs, with the same operators, memory and streams. `layout` reads `fsdp=8` without PyTorch, `world` makes
-the process group, `shard` wraps the model, and `collectives` reads collectives from operators. Begin with `shard`.
+the process group, `shard` wraps the model, whose layers `tensor` splits by a `tensor_plan`, and `collectives` reads
+collectives from operators. Begin with `shard`.
 """

@@ -45,18 +45,17 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
     of_pairs = {id(each) for pair in pairs.values() for each in pair.modules()}
     ties = list(_ties(model))
     between = _TOKENS if shares_tokens else _WHOLE
-    is_behind = is_split = False
+    # Modules are in the order in which they run.
+    first = next((place for place, each in enumerate(modules.values()) if id(each) in within), len(modules))
+    behind = {path for path, each in list(modules.items())[first:] if id(each) not in within}
+    heads = {path for path in behind & styles.keys() if isinstance(modules[path], nn.Linear)}
     for path, module in modules.items():
-        is_inside = id(module) in within
-        # Modules are in the order in which they run.
-        is_behind = is_behind or is_inside
-        here = between if is_behind else _WHOLE
+        here = between if id(module) in within or (heads and path in behind) else _WHOLE
         style = styles.get(path, Style.REPLICATED)
         if style is not Style.REPLICATED:
-            is_head = is_behind and not is_inside and isinstance(module, nn.Linear)
-            is_split = is_split or is_head
             given = _WHOLE if path.rpartition(".")[0] in pairs else here
-            parallelize_module(module, mesh, _style(module, style, given, here, is_head=is_head), src_data_rank=None)
+            wanted = _style(module, style, given, here, is_head=path in heads)
+            parallelize_module(module, mesh, wanted, src_data_rank=None)
         elif names := [name for name, _ in module.named_parameters(recurse=False)]:
             if any(True for child in module.children() for _ in child.parameters()):
                 raise CaptureError(
@@ -70,7 +69,7 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
         pair.register_forward_pre_hook(_on_first(lambda x: _placed(x, mesh, between, _WHOLE)), with_kwargs=True)
     if shares_tokens:
         blocks[0].register_forward_pre_hook(_on_first(lambda x: _shared(x, mesh)), with_kwargs=True)
-        if not is_split:
+        if not heads:
             blocks[-1].register_forward_hook(lambda _, __, y: _whole(y, mesh))
 
 

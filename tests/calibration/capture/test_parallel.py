@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from socket import socket
+from types import SimpleNamespace
 from typing import ClassVar
 
 import msgspec
@@ -350,6 +351,42 @@ def test_a_model_says_how_it_is_split() -> None:
     assert step.parameters == 8 * 16 + 2 * 2128
 
 
+class Headless(Decoder):
+    """A decoder whose output layer is not split."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes = self.head
+        del self.head
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(numbers)
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.classes(self.norm(x))
+        return logits
+
+
+def test_without_a_split_head_ranks_have_all_tokens_behind_the_blocks() -> None:
+    """They gather 65,536 B behind the last; its gradient is already there, and that of the tokens is gathered again.
+
+    The embedding is whole as well, for no split head has as many rows. Gradients of normalizations are summed within
+    layers alone.
+    """
+    step = captured("tp=2", make_model=Headless)
+
+    pair = [("all_gather", 65536), ("reduce_scatter", 65536)]
+    assert sizes(step, F) == [*pair * 4, ("all_gather", 65536)]
+    assert sizes(step, B) == [*pair * 4, ("all_gather", 65536)]
+    assert sizes(step, Phase.UPDATE) == [("all_reduce", 64)] * (4 * 2 * 3)
+
+
+class ThreeHeads(Decoder):
+    """A decoder with a configuration as of transformers."""
+
+    config = SimpleNamespace(num_attention_heads=3)
+
+
 class Packed(Decoder):
     """Attention of PyTorch, whose three matrices are one parameter."""
 
@@ -382,6 +419,7 @@ class FixedHeads(Decoder):
         ),
         ("tp=2", Packed, "layers.0.attention: holds in_proj_weight, in_proj_bias beside modules"),
         ("tp=2", FixedHeads, "under tp=2 a rank has some of the heads, expected -1"),
+        ("tp=2", ThreeHeads, "ThreeHeads: num_attention_heads is 3, expected a multiple of tp=2"),
         ("tp=2", lambda: nn.Linear(4, 4), "Linear has neither a `tp_plan` nor a list of equal blocks"),
         (
             "tp=2",
