@@ -9,7 +9,6 @@ WORKERS = 2
 
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
-COMPLETE = vdnnsim/plans/*,vdnnsim/planning/*,vdnnsim/policies/*,vdnnsim/engine/*,vdnnsim/analysis/*
 
 .PHONY: run test test-pretend lint docs bench attack clean
 
@@ -17,11 +16,10 @@ run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
 
 # Files in the order of their names: those of few and long tests come early, and short ones of `unit` fill both workers.
-# Which tests count lines is said in tests/conftest.py.
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		--cov --cov-report=term --cov-fail-under=95
-	$(BIN)/python -m coverage report --include='$(COMPLETE)' --fail-under=100
+	$(BIN)/python -m slipcover --dont-wrap-pytest \
+		-m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tests.covered
 
 # Copies move their bytes when they end, so that a missing wait is seen. A process for each file, for what libraries keep
 # of a GPU once they were used would count in the next; only of those that have such tests, for pytest fails at none. A
@@ -52,7 +50,7 @@ attack: $(VENV)/ready-to-test
 	$(BIN)/python -m tests.hostile 20000 --out reports/attack --workers $(WORKERS)
 
 clean:
-	rm -rf $(VENV) $(PRETEND) build dist docs/_build docs/reference/generated .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PRETEND) build dist docs/_build docs/reference/generated .coverage.json .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find calibration reports tests vdnnsim -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps make a second call quick; each is written last, so that an interrupted set-up is done again.

@@ -8,23 +8,18 @@ import warnings
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
+from slipcover import Slipcover  # type: ignore[import-untyped]
 
 import vdnnsim
 from vdnnsim.engine.processes import collect_rarely
 
 if TYPE_CHECKING:
     from calibration.capture.isolation import Answer, Asked
-
-_TESTS: Final = Path(__file__).parent
-COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "reports", "unit"))
-"""Folders whose tests count for coverage. Counting lines doubles the time of a test, so repetitions are left out: tests
-elsewhere, of Hypothesis or marked `replay`, and all cases of a parametrized test but the first, except in `unit`, where
-a case may be there for one line."""
 
 # Derandomized, so that a red run stays red; no deadline, for workers may share a core. `--hypothesis-profile thorough`
 # looks for new examples.
@@ -33,6 +28,9 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("gate"), max_examples=1000, derandomize=False)
 settings.load_profile("gate")
+
+# It reads the variables of every frame, and so keeps alive what tests expect to be freed.
+Slipcover.deinstrument_seen = lambda _: None
 
 # Read by PyTorch here and in processes of tests: one thread is fastest for small models, and two would spin on a core
 # that another test could use.
@@ -54,11 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function = item.path, item.nodeid.partition("[")[0]
         if (mark := item.get_closest_marker("sampled")) and cases[function] % mark.args[0]:
             item.add_marker(pytest.mark.thorough)
-        folders = (_TESTS / "unit",) if cases[function] else COUNTED
         cases[function] += 1
-        is_written_for_lines = any(item.path.is_relative_to(each) for each in folders)
-        if not is_written_for_lines or item.get_closest_marker("hypothesis") or item.get_closest_marker("replay"):
-            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -177,7 +177,7 @@ class PlanWalk:
 
     def _change_memory(self, operation: MemoryOperation) -> None:
         buffer = self._plan.buffers[operation.buffer]
-        match operation:
+        match operation:  # pragma: no branch
             case operations.Allocate() if buffer.kind is BufferKind.WORKSPACE:
                 self._workspaces.allocate(operation.buffer)
             case operations.Allocate():
@@ -191,7 +191,7 @@ class PlanWalk:
             case operations.ReleaseExtent(extent=extent):
                 self._keep(operation.buffer)
                 self._buffers.release_extent(operation.buffer, extent)
-            case operations.Release():  # pragma: no branch
+            case operations.Release():
                 self._keep(operation.buffer)
                 self._buffers.release(operation.buffer)
 

@@ -21,7 +21,6 @@ def row_parameters(file: ClaimsFile, *thorough: str) -> list[object]:
             claim,
             id=claim.id,
             marks=[
-                pytest.mark.replay,
                 *([pytest.mark.thorough] if claim.claim_id in thorough else []),
                 *([pytest.mark.xfail(reason=claim.reason, strict=True)] if claim in missed else []),
             ],

@@ -148,7 +148,7 @@ class Cluster:
     ) -> Iterator[_Flow]:
         """Yield what a group sends on one host."""
         within = len(local)
-        match algorithm:
+        match algorithm:  # pragma: no branch
             case Algorithm.RING:
                 moved = _moved(kind, group.ranks)
                 rings = self.topology.rings(local)
@@ -173,7 +173,7 @@ class Cluster:
                 if group.hosts > 1:
                     exchanged = (1 if group.hosts == _TWO else 2) / within
                     yield from self._to_and_from(local, exchanged, 1 / within, host)
-            case Algorithm.SENDS:  # pragma: no branch
+            case Algorithm.SENDS:
                 yield from self._sends(kind, group, members, local, host)
 
     def _sends(

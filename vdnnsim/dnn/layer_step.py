@@ -257,7 +257,7 @@ class _StepBuilder:
         )
         statistics = workload.statistics_bytes(layer)
         saved = sum(workload.map_bytes(index) for index in layer.saved_maps)
-        match phase:
+        match phase:  # pragma: no branch
             case Phase.FORWARD:
                 # Inference knows the moments of the batch, so no sums come before the first value.
                 known = not self._training and work.statistics is not None and work.statistics.of_batch
@@ -266,7 +266,7 @@ class _StepBuilder:
                 return x + y + 2 * narrow + (2 * rows if layer.shares_weights else weights)
             case Phase.BACKWARD_DATA:
                 return (saved if layer.weights_of is None else narrow or weights) + dy + statistics + dx
-            case Phase.BACKWARD:  # pragma: no branch
+            case Phase.BACKWARD:
                 return work.passes * (saved + dy) + 2 * weights + statistics + dx
 
     def _with_lifetimes(self, operations: tuple[StepOperation, ...]) -> Iterator[Storage]:

@@ -96,14 +96,14 @@ class Collectives:
         return tuple(dict.fromkeys(rank // self._cluster.local for rank in self._of))
 
     def _run(self, aggregation: Aggregation, nbytes: int, done: simpy.Event) -> Process:
-        match aggregation:
+        match aggregation:  # pragma: no branch
             case Aggregation.CPU:
                 yield from self._through_host(nbytes)
             case Aggregation.GPU:
                 yield from self._through_first_gpu(nbytes)
             case Aggregation.RING:
                 yield from self._around_ring(nbytes)
-            case Aggregation.DDP | Aggregation.DDP_VIEWS:  # pragma: no branch
+            case Aggregation.DDP | Aggregation.DDP_VIEWS:
                 yield from self._in_a_bucket(nbytes)
         done.succeed()
 

@@ -81,7 +81,7 @@ class _Checker:
                 raise self._error(f"{buffer.name} is {'not on the host' if is_lost else 'still allocated'} at the end")
 
     def _visit(self, operation: Operation) -> None:
-        match operation:
+        match operation:  # pragma: no branch
             case (
                 operations.Compute(reads=reads, writes=writes)
                 | operations.Communicate(reads=reads, writes=writes, stream=Stream.COMPUTE)
@@ -107,7 +107,7 @@ class _Checker:
                 self._record(event, stream)
             case operations.WaitEvent(event=event, stream=stream):
                 self._wait(event, stream)
-            case operations.HostSynchronize(streams=streams):  # pragma: no branch
+            case operations.HostSynchronize(streams=streams):
                 self._order.synchronize(streams)
 
     def _alias(self, buffer: int, storage: int) -> None:

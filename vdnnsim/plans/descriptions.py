@@ -21,7 +21,7 @@ from vdnnsim.plans.operations import (
 
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
     """Return an operation in words: `prefetch of X conv2_1 during backward of conv2_2`."""
-    match operation:
+    match operation:  # pragma: no branch
         case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, part=part):
             again = f", recomputation {repeat}" if repeat else ""
             of_batch = f", part {part} of the batch" if part else ""
@@ -48,7 +48,7 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"record event {event} on the {stream.value} stream"
         case WaitEvent(event=event, stream=stream):
             return f"wait for event {event} on the {stream.value} stream"
-        case HostSynchronize(streams=streams):  # pragma: no branch
+        case HostSynchronize(streams=streams):
             return f"host synchronization with {' and '.join(stream.value for stream in streams)}"
 
 

@@ -27,7 +27,6 @@ def test_table_6_has_every_figure_and_every_cell_that_decides_what_fits() -> Non
 
 
 @pytest.mark.thorough
-@pytest.mark.replay
 @pytest.mark.usefixtures("no_labels_overlap")
 def test_the_page_has_every_table_and_figure(layrub_runs: LayrubRuns) -> None:
     """Tables 1 and 5 to 8, Figures 9 to 14 with their numbers; a cell that fits only here, or only there, is marked."""

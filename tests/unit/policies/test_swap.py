@@ -164,7 +164,6 @@ def test_wrong_options_are_refused(spec: dict[str, object], message: str) -> Non
         resolve_policy({"policy": "swap", **spec}, TYPES)
 
 
-@pytest.mark.replay
 @pytest.mark.parametrize("name", each_network(sorted(NETWORKS)))
 def test_every_network_is_swapped(name: str) -> None:
     """Every third CONV output is offloaded, from the first on GPU 0, from the second on GPU 1; plans are valid and fit.

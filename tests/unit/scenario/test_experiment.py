@@ -79,7 +79,6 @@ def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.replay
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.thorough) if each in DEEP else each for each in sorted(NETWORKS)]
 )
