@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.utils._pytree import tree_map_only
 
@@ -41,7 +41,7 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
         _check_blocks(model, blocks)
     modules = dict(model.named_modules())
     within = {id(each) for block in blocks for each in block.modules()}
-    pairs = dict(_pairs(modules, styles, blocks, shares_tokens=shares_tokens))
+    pairs = dict(_pairs(modules, styles, within, set(map(id, blocks)), refuses=shares_tokens))
     of_pairs = {id(each) for pair in pairs.values() for each in pair.modules()}
     ties = list(_ties(model))
     between = _TOKENS if shares_tokens else _WHOLE
@@ -76,26 +76,26 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
 def _style(module: nn.Module, style: Style, given: Placement, made: Placement, *, is_head: bool) -> ParallelStyle:
     """Return PyTorch's style of a layer whose input is placed so, and whose result is, if it is whole."""
     if isinstance(module, nn.Embedding):
-        kind = RowwiseParallel if style is Style.ROWS else ColwiseParallel
+        kind = RowwiseParallel if style in (Style.ROWS, Style.ROWS_OF_WHOLE) else ColwiseParallel
         return kind(input_layouts=_WHOLE, output_layouts=made)
-    if style is Style.ROWS:
-        return RowwiseParallel(output_layouts=made)
+    if style in (Style.ROWS, Style.ROWS_OF_WHOLE):
+        return RowwiseParallel(input_layouts=_WHOLE if style is not Style.ROWS else None, output_layouts=made)
     if is_head:
         return ColwiseParallel(input_layouts=given, use_local_output=False)
     return ColwiseParallel(input_layouts=given, output_layouts=_WHOLE if style is Style.GATHERED_COLUMNS else Shard(-1))
 
 
 def _pairs(
-    modules: Mapping[str, nn.Module], styles: Mapping[str, Style], blocks: list[nn.Module], *, shares_tokens: bool
+    modules: Mapping[str, nn.Module], styles: Mapping[str, Style], within: set[int], blocks: set[int], *, refuses: bool
 ) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that hold pairs, as attention, by path; a block itself has its input elsewhere, too."""
     for path, style in styles.items():
         owner = path.rpartition(".")[0]
-        if style is not Style.COLUMNS or not isinstance(modules[path], nn.Linear):
+        if id(modules[path]) not in within or style not in (Style.COLUMNS, Style.GATHERED_COLUMNS):
             continue
-        if not any(modules[owner] is each for each in blocks):
+        if id(modules[owner]) not in blocks:
             yield owner, modules[owner]
-        elif shares_tokens:
+        elif refuses:
             raise CaptureError(
                 f"--parallel: {path}: is split by a block itself, whose input is a part of the tokens; expected it in "
                 "a module within, as attention or an MLP, or sp=never"
@@ -125,18 +125,17 @@ def _ties(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
 def _replicate(module: nn.Module, mesh: DeviceMesh, layout: Placement) -> None:
     """Let all ranks have the parameters of a module, whose inputs are placed so; its result is local again."""
 
-    def keep(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            whole = DTensor.from_local(parameter.detach(), mesh, [_WHOLE], run_check=False)
-            module.register_parameter(name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
+    def enter(_: nn.Module, *given: Any) -> Any:  # noqa: ANN401 - a module's arguments
+        return tree_map_only(torch.Tensor, lambda each: _placed(each, mesh, layout, layout), given)
 
-    def enter(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:  # noqa: ANN401 - a module's arguments
-        return tree_map_only(torch.Tensor, lambda each: _placed(each, mesh, layout, layout), inputs)
+    def leave(_: nn.Module, __: Any, results: Any) -> Any:  # noqa: ANN401 - arguments and results
+        return tree_map_only(DTensor, DTensor.to_local, results)
 
-    def leave(_: nn.Module, outputs: Any, __: DeviceMesh) -> Any:  # noqa: ANN401 - its results
-        return tree_map_only(DTensor, DTensor.to_local, outputs)
-
-    distribute_module(module, mesh, keep, enter, leave)
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        whole = DTensor.from_local(parameter.detach(), mesh, [_WHOLE], run_check=False)
+        module.register_parameter(name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
+    module.register_forward_pre_hook(enter, with_kwargs=True)
+    module.register_forward_hook(leave)
 
 
 def _placed(x: torch.Tensor, mesh: DeviceMesh, given: Placement, wanted: Placement) -> DTensor:

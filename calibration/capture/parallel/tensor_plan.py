@@ -23,6 +23,7 @@ class Style(Enum):
     COLUMNS = "columns"
     GATHERED_COLUMNS = "columns, and the result is gathered"
     ROWS = "rows"
+    ROWS_OF_WHOLE = "rows, and the input is whole"
     REPLICATED = "replicated"
 
 
@@ -36,6 +37,8 @@ _STYLES: Final[Mapping[str, Style]] = MappingProxyType(
         "embedding_colwise": Style.COLUMNS,
         "rowwise": Style.ROWS,
         "embedding_rowwise": Style.ROWS,
+        "rowwise_split_input": Style.ROWS_OF_WHOLE,
+        "rowwise_rep": Style.ROWS_OF_WHOLE,
         "replicated_with_grad_allreduce": Style.REPLICATED,
         "sequence_parallel": Style.REPLICATED,
         "replicate": Style.REPLICATED,
@@ -48,6 +51,7 @@ _COLUMNS: Final = frozenset(
 )
 _ROWS: Final = frozenset("o_proj out_proj wo to_out down_proj w2 fc2 linear2 c_proj down".split())
 _HEADS: Final = frozenset({"lm_head", "head", "output", "unembed"})
+_OWN: Final = "a function that splits its model itself, with ranks=N"
 _NAMES: Final = "q_proj, k_proj, v_proj and o_proj, or gate_proj, up_proj and down_proj, or wq ..., w1 ..., fc1 and fc2"
 
 
@@ -70,15 +74,14 @@ def _planned(model: nn.Module, modules: Mapping[str, nn.Module], plan: object) -
     """Yield the styles of a plan."""
     if not isinstance(plan, Mapping):
         raise _refused(f"tp_plan of {type(model).__name__} is a {type(plan).__name__}, expected a dictionary")
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     for pattern, word in plan.items():
         form = re.compile(re.escape(str(pattern)).replace(r"\*", r"[^.]+"))
         for path in filter(form.fullmatch, (*modules, *parameters)):
-            if not isinstance(word, str) or word not in _STYLES or path not in modules:
-                raise _refused(
-                    f"{path}: tp_plan says {word!r}, which cannot be captured; expected one of "
-                    f"{', '.join(_STYLES)}, or a function that splits its model, with ranks=N"
-                )
+            if path not in modules:
+                raise _refused(f"{path}: tp_plan splits a parameter, as of experts, expected layers, or {_OWN}")
+            if not isinstance(word, str) or word not in _STYLES:
+                raise _refused(f"{path}: tp_plan says {word!r}, expected one of {', '.join(_STYLES)}, or {_OWN}")
             yield path, _STYLES[word]
 
 
@@ -113,7 +116,7 @@ def _named(model: nn.Module, modules: Mapping[str, nn.Module]) -> Iterator[tuple
 def _check(path: str, module: nn.Module, style: Style, ranks: int) -> None:
     if style is Style.REPLICATED:
         return
-    rows = style is Style.ROWS
+    rows = style in (Style.ROWS, Style.ROWS_OF_WHOLE)
     if isinstance(module, nn.Embedding):
         what, size = ("rows", module.num_embeddings) if rows else ("features", module.embedding_dim)
     elif isinstance(module, nn.Linear):

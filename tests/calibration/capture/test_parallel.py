@@ -351,6 +351,30 @@ def test_a_model_says_how_it_is_split() -> None:
     assert step.parameters == 8 * 16 + 2 * 2128
 
 
+class Gathered(Decoder):
+    """Attention as of Phi-3 in transformers, on whole heads, and a head that is split by columns."""
+
+    tp_plan: ClassVar[dict[str, str]] = {
+        **{f"layers.*.attention.{each}_proj": "colwise_gather_output" for each in "qkv"},
+        "layers.*.attention.o_proj": "rowwise_split_input",
+        "head": "colwise",
+    }
+
+
+def test_columns_that_are_gathered_and_rows_of_a_whole_input() -> None:
+    """Attention gathers its input, and then queries, keys and values; all of 65,536 B, as what its rows scatter.
+
+    An MLP that the plan does not name is whole, on the tokens of the rank. The embedding is whole, too. In backward
+    gradients of the scatter are gathered, and those of the input of rows, of queries, keys and values, each split by
+    heads.
+    """
+    step = captured("tp=2", make_model=Gathered)
+
+    gather, scatter = ("all_gather", 65536), ("reduce_scatter", 65536)
+    assert sizes(step, F) == [*[*[gather] * 4, scatter] * 2, gather, *[("all_reduce", 4096)] * 3]
+    assert sizes(step, B) == [scatter, *[gather, gather, scatter] * 2, gather]
+
+
 class Headless(Decoder):
     """A decoder whose output layer is not split."""
 
@@ -424,13 +448,14 @@ class FixedHeads(Decoder):
         (
             "tp=2",
             lambda: planned({"blocks.*.wide": "moe_tp_experts"}),
-            "tp_plan says 'moe_tp_experts', which cannot be",
+            "tp_plan says 'moe_tp_experts', expected one of colwise",
         ),
         (
             "tp=2",
             lambda: planned({"blocks.*": "colwise"}),
             "blocks.0: is a Block, expected an nn.Linear or nn.Embedding",
         ),
+        ("tp=2", lambda: planned({"head.weight": "colwise"}), "head.weight: tp_plan splits a parameter"),
         ("tp=2", lambda: planned(["wide"]), "tp_plan of Planned is a list, expected a dictionary"),
     ],
 )
