@@ -46,9 +46,10 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
     ties = list(_ties(model))
     between = _TOKENS if shares_tokens else _WHOLE
     # Modules are in the order in which they run.
-    first = next((place for place, each in enumerate(modules.values()) if id(each) in within), len(modules))
-    behind = {path for path, each in list(modules.items())[first:] if id(each) not in within}
-    heads = {path for path in behind & styles.keys() if isinstance(modules[path], nn.Linear)}
+    begin = next((place for place, each in enumerate(modules.values()) if id(each) in within), len(modules))
+    behind = {path for path, each in list(modules.items())[begin:] if id(each) not in within}
+    split_behind = (path for path in behind if styles.get(path, Style.REPLICATED) is not Style.REPLICATED)
+    heads = {path for path in split_behind if isinstance(modules[path], nn.Linear)}
     for path, module in modules.items():
         here = between if id(module) in within or (heads and path in behind) else _WHOLE
         style = styles.get(path, Style.REPLICATED)
