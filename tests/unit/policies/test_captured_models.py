@@ -90,3 +90,24 @@ def test_blocks_are_the_members_of_a_list_of_modules() -> None:
     again = [layers[each.layer].name for each in kernels if each.repeat]
     assert again == ["layer1.0.conv1", "layer1.0.relu"]
     assert {each.phase for each in kernels if each.repeat} == {Phase.FORWARD}
+
+
+def test_an_encoder_in_a_sequence_is_no_block_but_its_layers_are() -> None:
+    """Of `Sequential(stem, encoder, mean)`: conv1 in its first layer, relu, conv2 and addition in the second."""
+    container = "torch.nn.modules.container"
+    kinds = {
+        "": f"{container}.Sequential",
+        "1": "transformer.Encoder",
+        "1.layers": f"{container}.ModuleList",
+        "1.layers.0": "transformer.Layer",
+        "1.layers.1": "transformer.Layer",
+    }
+    paths = {"stem": "0", "layer1.0": "1.layers.1", "layer1.0.conv1": "1.layers.0.conv1"}
+    paths |= {f"layer1.0.{each}": f"1.layers.1.{each}" for each in ("relu", "conv2")}
+    step = residual()
+    named = [Module(paths.get(each.path, each.path), each.kind) for each in step.modules]
+    modules = [Module(each.path, kinds.get(each.path, each.kind)) for each in named]
+    modules += [Module(path, kinds[path]) for path in kinds if path not in {each.path for each in named}]
+    workload = CapturedWorkload.of(msgspec.structs.replace(step, modules=tuple(modules)))
+    firsts = [workload.graph.layers[block[0]].name for block in blocks_of(workload)]
+    assert firsts == ["0", "1.layers.0.conv1", "1.layers.1.relu", "mean"]

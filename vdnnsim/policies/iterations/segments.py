@@ -4,6 +4,7 @@ After forward only maps between segments and the output of the network are kept.
 forward is recomputed from these, as far as backward needs it, once.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,7 +31,9 @@ def modules(workload: Workload) -> list[range]:
     """Return the parts of a network that are checkpointed one by one, in order, as indices of layers.
 
     Of a captured model its blocks: the outermost modules with children that are in a list or sequence of modules, as a
-    bottleneck of a residual network or a layer of a transformer. Layers between two of them are a part of their own. Of
+    bottleneck of a residual network or a layer of a transformer. A module that stands alone in its class and has blocks
+    of one class within, as an encoder in a sequence of embedding, encoder and head, is no block, but these are. Layers
+    between two blocks are a part of their own. Of
     other models, and without blocks, the smallest parts between which exactly one map passes: the links of a chain, the
     blocks of a residual network and the modules of an Inception network. A layer in place belongs to the part whose map
     it rewrites.
@@ -108,10 +111,15 @@ def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
     modules = workload.captured.modules
     kinds = {each.path: each.kind for each in modules}
     parents = {each.path.rpartition(".")[0] for each in modules if each.path}
-    return frozenset(
+    members = [
         path
         for path, kind in kinds.items()
         if path in parents and kind not in _LISTS and path and kinds.get(path.rpartition(".")[0]) in _LISTS
+    ]
+    counts = Counter(kinds[each] for each in members)
+    repeated = [each for each in members if counts[kinds[each]] > 1]
+    return frozenset(
+        path for path in members if path in repeated or not any(each.startswith(f"{path}.") for each in repeated)
     )
 
 
