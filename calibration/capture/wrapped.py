@@ -61,9 +61,7 @@ def refuse_spread(model: nn.Module) -> None:
 def refuse_compiled(model: nn.Module, known: Container[int] = ()) -> None:
     """Refuse a model of which a part is compiled.
 
-    Args:
-        model: with all its modules.
-        known: identities of models whose calls are intercepted, which looks like a compiled one.
+    Calls of known models, by identity, are intercepted, which looks like a compiled one.
 
     Raises:
         CaptureError: a module is compiled.

@@ -18,6 +18,8 @@ _OPERATORS: Final[tuple[Any, ...]] = (
 def arithmetic(*, tf32: bool) -> Iterator[None]:
     """Set the arithmetic of the process within, and restore it.
 
+    With TF32, float32 convolutions and matrix products round their factors to 10 bits of mantissa.
+
     cuDNN takes the first deterministic algorithm of its heuristic: with `benchmark` it would choose by times, which
     differ from run to run. `use_deterministic_algorithms` is left alone: it also fills fresh memory, with kernels that
     no plan has, and refuses max pooling.
@@ -25,9 +27,6 @@ def arithmetic(*, tf32: bool) -> Iterator[None]:
     Precision is set operator by operator through `fp32_precision`. `torch.backends.fp32_precision` does not reach
     convolutions (pytorch issue 179445), and reading `allow_tf32` within, as `torch.backends.cudnn.flags` does, raises
     an error about mixing the two.
-
-    Args:
-        tf32: whether float32 convolutions and matrix products round their factors to 10 bits of mantissa.
     """
     cudnn = torch.backends.cudnn
     precisions = [operator.fp32_precision for operator in _OPERATORS]

@@ -34,13 +34,9 @@ def open_device(
     warn: Callable[[str], None],
     memory_limit_bytes: int | None = None,
 ) -> Device:
-    """Return a device; its own settings, as clocks, are not changed.
+    """Return a device, as CUDA counts GPUs the first by default; its own settings, as clocks, are not changed.
 
-    Args:
-        kind: which of the two backends.
-        gpu: the number of a GPU as CUDA counts them; None for the first.
-        warn: called with one line on what may disturb a measurement.
-        memory_limit_bytes: less memory than the device has; None for all of it.
+    `warn` is called with one line on what may disturb a measurement; the limit is less memory than the device has.
 
     Raises:
         DeviceError: there is no such device; the message names those that there are.

@@ -154,11 +154,7 @@ def run_and_answer(
 ) -> "ScenarioResult":
     """Replay a scenario and its neighbours, and try what else fits a captured model that does not surely.
 
-    Args:
-        scenario: a workload on a machine under some policies.
-        types: known policies.
-        tell: prints a line of progress.
-        found: gets each way that was tried.
+    `tell` prints a line of progress; `found` gets each way that was tried.
 
     Raises:
         PolicyError: no policy has a plan, of a network that is not captured.

@@ -83,12 +83,7 @@ def validation_on(
 ) -> "Validation":
     """Execute and replay plans on an open device.
 
-    Args:
-        device: an open one.
-        kind: of the device; kernels and copies of the CPU are paced.
-        machine: its profile.
-        done: called with each finished task and policy.
-        expect: called with their number.
+    `done` is called with each finished task and policy, `expect` with their number.
     """
     from calibration.devices.arithmetic import arithmetic
     from calibration.devices.provenance import provenance

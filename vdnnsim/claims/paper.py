@@ -41,12 +41,9 @@ class Paper:
 
 
 def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -> Paper:
-    """Return the paper of a claims file.
+    """Return the paper of a claims file; its machines' profiles are looked up from a folder.
 
-    Args:
-        file: the claims.
-        folder: from which profiles are looked up.
-        capture: of networks that are not built, of which papers have none; None leaves their rows out.
+    Papers have no network that is not built; without `capture`, rows of captured ones are left out.
 
     Raises:
         ProfileError: the profile of a machine is missing or wrong.

@@ -16,10 +16,7 @@ _SENDS = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
     """Return a machine with the buffers of NCCL in the context of its GPU; the same for a step of one GPU.
 
-    Args:
-        file: of its profile, for messages.
-        server: one of the servers of a job.
-        step: of one rank.
+    Messages name the file of its profile.
 
     Raises:
         ProfileError: it has too few GPUs.

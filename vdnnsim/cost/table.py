@@ -86,10 +86,7 @@ def least_workspace(options: Sequence[KernelCost]) -> KernelCost:
 def fastest_of(options: Sequence[KernelCost], limit_bytes: int, *, without: Collection[str] = ()) -> KernelCost:
     """Return the fastest option whose workspace keeps to a limit; where none does, the one with the least.
 
-    Args:
-        options: the fastest first.
-        limit_bytes: of workspace.
-        without: algorithms that are excluded from the fastest.
+    Options have the fastest first; algorithms that it should do without are not taken as the fastest.
     """
     named = (each for each in options if each.algorithm not in without)
     return next((each for each in named if each.workspace_bytes <= limit_bytes), least_workspace(options))

@@ -85,11 +85,7 @@ class CapturedModel:
         self._line: Line | Difference | None = None
 
     def workload(self, batch_size: int, rounds: int | None = None) -> CapturedWorkload:
-        """Return what one GPU does in one iteration.
-
-        Args:
-            batch_size: of a micro-batch.
-            rounds: how many micro-batches; by default as many as the model has.
+        """Return what one GPU does in one iteration of micro-batches, by default as many as the model has.
 
         Raises:
             ScenarioError: the step of this batch size does not follow from what was captured.

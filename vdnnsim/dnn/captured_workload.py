@@ -62,9 +62,7 @@ class CapturedWorkload(Workload):
     def of(cls, captured: CapturedStep, rounds: int = 1) -> "CapturedWorkload":
         """Return the workload of a step that was checked (`vdnnsim.dnn.captured_check`).
 
-        Args:
-            captured: an iteration, of several micro-batches or of one.
-            rounds: of one micro-batch, how many make an iteration; their gradients are accumulated.
+        Of a step of one micro-batch `rounds` make an iteration; their gradients are accumulated.
 
         Raises:
             ScenarioError: a layer's forward writes no activation, or backward of micro-batches updates weights.

@@ -26,11 +26,9 @@ def shipped_name(name: str) -> str:
 
 
 def find_file(path_or_name: str, folders: Sequence[str]) -> Path:
-    """Return a file by its path, or by its name in folders of the working directory and of vdnnsim, in this order.
+    """Return a file by its path, `my/own.yaml`, or by its name, `vgg416`.
 
-    Args:
-        path_or_name: `my/own.yaml`, or `vgg416`.
-        folders: for names, in order.
+    A name is looked up in folders of the working directory and of vdnnsim, in their order.
 
     Raises:
         InputError: there is no file of this name; the message offers the nearest.

@@ -28,11 +28,9 @@ def times_alike(one: Server, other: Server) -> bool:
 
 
 def without_foreign_fits(server: Server, machine: Callable[[str], Server | None]) -> Server:
-    """Return a server on which parameters that were fitted on another GPU are carried over.
+    """Return a server, as its file states it, on which parameters that were fitted on another GPU are carried over.
 
-    Args:
-        server: as stated by its file.
-        machine: returns the machine of another profile by name; None if there is none, or it is this file.
+    `machine` returns the machine of another profile by name; None if there is none, or it is this file.
     """
     named = {each.path: found[1] for each in server.figures if (found := _ROWS.search(each.source))}
     foreign: set[str] = set()

@@ -73,13 +73,9 @@ class OffloadSearch:
     deadline: Deadline
 
     def best(self, chunk_bytes: int | None) -> Timetable | None:
-        """Return the fastest timetable found.
+        """Return the fastest timetable found, or None where none fits.
 
-        Args:
-            chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
-
-        Returns:
-            None where none fits.
+        A copy moves at most `chunk_bytes`; None for the best, `WHOLE` for whole buffers.
         """
         if not self.optimum.away_bytes:
             return self._movement((), self.optimum.turn).timetable(self.optimum.options)
@@ -99,9 +95,7 @@ class OffloadSearch:
     def movements(self, options: Sequence[Option], chunk_bytes: int) -> Iterator[Movement]:
         """Yield movements with as many bytes as kernels need by some algorithms, and some more.
 
-        Args:
-            options: the algorithm of each kernel.
-            chunk_bytes: the most that a copy moves; `WHOLE` for whole buffers.
+        A copy moves at most `chunk_bytes`; `WHOLE` for whole buffers.
         """
         kernels = zip(self.problem.kernels, options, strict=True)
         away = max(0, *(kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels))

@@ -53,13 +53,10 @@ def in_pieces(moved: Sequence[tuple[IdleInterval, int]], chunk_bytes: int) -> li
 def at_needs(
     moved: Sequence[tuple[IdleInterval, int]], before: Iterable[int], behind: Iterable[int], granule_bytes: int
 ) -> list[Chunk]:
-    """Return chunks that are cut at the needs of kernels, so that these wait for nothing else.
+    """Return chunks of intervals that are cut at the needs of kernels, so that these wait for nothing else.
 
-    Args:
-        moved: intervals and bytes to offload, in order.
-        before: bytes that must be away for kernels before the turn: the first offloaded.
-        behind: bytes for kernels after it: the last prefetched.
-        granule_bytes: divides the size of all chunks but the last of a buffer.
+    Kernels before the turn need bytes away, the first offloaded; those behind it, the last prefetched. A granule
+    divides the size of all chunks but the last of a buffer.
     """
     cuts: dict[IdleInterval, set[int]] = {wait: set() for wait, _ in moved}
     needs = sorted(set(before))

@@ -21,10 +21,7 @@ class IterationBuffers:
     def __init__(self, workload: Workload, on_host: frozenset[int] = frozenset()) -> None:
         """Number the storages of a workload.
 
-        Args:
-            workload: that is trained.
-            on_host: optimizer states that are given on the host, and weight gradients that are there between backward
-                and update.
+        On the host are optimizer states that are given there, and weight gradients between backward and update.
         """
         self.on_host = on_host
         self._step = workload.step

@@ -16,11 +16,9 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 
 def in_chunks(plan: TrainingPlan, chunk_bytes: int) -> TrainingPlan:
-    """Return a plan with its copies in chunks, for a memory model with extents.
+    """Return a plan with its whole copies in chunks, for a memory model with extents.
 
-    Args:
-        plan: with whole copies.
-        chunk_bytes: the most that a copy moves, best a multiple of the granule of the memory model.
+    A copy moves at most `chunk_bytes`, best a multiple of the granule of the memory model.
     """
     assert chunk_bytes > 0
     writer = _ChunkWriter(plan, chunk_bytes)

@@ -70,13 +70,9 @@ def _named(layout: Layout) -> dict[str, Value]:
 
 
 def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str) -> ResultTable:
-    """Return a ranking as a table.
+    """Return a ranking of layouts of a model and its batch, `what`, as a table.
 
-    Args:
-        ranking: of layouts.
-        what: the model and its batch, in words.
-        command: runs the first of them.
-        has_all: where columns are that do not fit a terminal.
+    A command runs the first of them; `has_all` says where columns are that do not fit a terminal.
     """
     rates = rate_cells(ranking.rates)
     header = ("layout", "checkpoints", "time", ranking.unit, "MFU", "waits for collectives", *_MEMORY)

@@ -57,13 +57,9 @@ def label(number: int, phase: str = "", module: str = "", line: str = "") -> str
 
 
 def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Peak | None:
-    """Replay the history of one GPU; None if it has no request.
+    """Replay the history of one GPU, `device_traces` of PyTorch's snapshot; None if it has no request.
 
-    Reservations are left out: later requests of the program lie within them.
-
-    Args:
-        history: `device_traces` of PyTorch's snapshot.
-        allocated_bytes: at its end.
+    At its end so many bytes are allocated. Reservations are left out: later requests of the program lie within them.
     """
     history = list(_without_reservations(history))
     held, levels = 0, []
