@@ -69,10 +69,10 @@ def toy_chain(convolutions: int) -> LayerGraph:
     return with_fc(net, y)
 
 
-def with_fc(net: GraphBuilder, y: int) -> LayerGraph:
-    """Return a network of convolutions with an FC layer of one feature behind map y, and a loss."""
+def with_fc(net: GraphBuilder, y: int, features: int = 1) -> LayerGraph:
+    """Return a network of convolutions with an FC layer without activation behind map y, and a loss."""
     net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return net.build(net.fc("fc", y, features, relu=False))
 
 
 def toy_workload(graph: LayerGraph) -> Workload:

@@ -21,6 +21,7 @@ from tests.calibration.executor.bench import (
     framework_first,
 )
 from tests.calibration.kernels.reference import run_reference
+from tests.toy import with_fc
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -157,8 +158,7 @@ def joined() -> LayerGraph:
     left = net.conv("left", stem, 4, 3, padding=1)
     right = net.conv("right", stem, 4, 3, padding=1)
     y = net.concat("join", (net.add("sum", left, stem), right))
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 10, relu=False))
+    return with_fc(net, y, 10)
 
 
 PYTORCH_LOOPS = (

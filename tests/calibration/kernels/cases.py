@@ -7,6 +7,7 @@ import torch
 
 from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.operands import operands_alone
+from tests.toy import with_fc
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -34,8 +35,7 @@ def three_readers() -> LayerGraph:
     y = net.conv("conv", 0, 6, 3, padding=1)
     branches = (net.conv("a", y, 6, 3, padding=1), net.pool("b", y, 3, stride=1, padding=1), net.conv("c", y, 4, 1))
     y = net.concat("join", (*branches, y))
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 5, relu=False))
+    return with_fc(net, y, 5)
 
 
 def input_readers() -> LayerGraph:
@@ -48,8 +48,7 @@ def input_readers() -> LayerGraph:
     y = net.batch_norm("bn", 0, relu=False)
     y = net.add("add", y, 0, relu=True)
     y = net.concat("join", (y, 0))
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 5, relu=False))
+    return with_fc(net, y, 5)
 
 
 def added_to(reader: Callable[[GraphBuilder, int], int]) -> Iterator[tuple[LayerGraph, Layer]]:

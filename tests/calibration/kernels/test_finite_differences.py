@@ -9,6 +9,7 @@ import torch
 from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.reference import run_reference
+from tests.toy import with_fc
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -46,8 +47,7 @@ def smooth_network() -> LayerGraph:
     left = net.conv("left", y, 4, 3, padding=1, bias=False, relu=False)
     y = net.add("add", left, y, relu=False)
     y = net.average_pool("pool", net.concat("join", (y, left)), 4, stride=4)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 5, relu=False))
+    return with_fc(net, y, 5)
 
 
 @pytest.mark.parametrize("name", ["conv", "bn", "left", "fc"])

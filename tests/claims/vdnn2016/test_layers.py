@@ -1,6 +1,6 @@
 from dataclasses import astuple, replace
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_trace, toy_workload
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_trace, toy_workload, with_fc
 from vdnnsim.claims.vdnn2016.layers import (
     LayerBytes,
     LayerTimes,
@@ -76,8 +76,7 @@ def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
     """5 channels in float16: maps of 10 B, gamma and beta of 20 B, mean and inverse deviation in float32 of 40 B."""
     net = GraphBuilder("norm", MapShape(5))
     y = net.batch_norm("norm", net.conv("conv", 0, 5, 1, relu=False))
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     kernels = choose_kernels(workload, toy_costs(workload, {}).table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     norm = workload.graph.layers[1]
     assert forward_bytes(workload, kernels, norm) == LayerBytes(x=10, y=10, weights=20, statistics=40)
@@ -94,8 +93,7 @@ def test_a_layer_in_place_has_one_map_and_pooling_reads_both() -> None:
     net = GraphBuilder("pools", MapShape(1, 2, 2))
     y = net.conv("conv", net.pool("first", 0, 2, stride=2), 1, 1)
     y = net.pool("second", y, 1, stride=1)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     kernels = choose_kernels(workload, toy_costs(workload, {}).table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     first, _, relu, second = workload.graph.layers[:4]
     assert forward_bytes(workload, kernels, first) == LayerBytes(x=8, y=2)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.toy import with_fc
 from vdnnsim.cost.kernel_table import KINDS, KernelShape
 from vdnnsim.cost.operator_text import operator_text
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected, Pooling
@@ -27,8 +28,7 @@ def every_operator() -> Workload:
     pooled = net.pool("max", added, 2, stride=2)
     average = net.average_pool("average", added, 2, stride=2)
     joined = net.concat("join", (pooled, average))
-    net.begin_classifier()
-    return Workload(net.build(net.fc("fc", joined, 10, relu=False)), 6, ElementType.FLOAT16, Optimizer.MOMENTUM)
+    return Workload(with_fc(net, joined, 10), 6, ElementType.FLOAT16, Optimizer.MOMENTUM)
 
 
 WORKLOAD = every_operator()

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.toy import with_fc
 from vdnnsim.dnn.elementwise import LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -30,8 +31,7 @@ def plain() -> LayerGraph:
     net = GraphBuilder("mixed", MapShape(4))
     y = net.conv("conv", 0, 2, 1, relu=False)
     y = net.add("add", y, net.layer("lrn", LocalResponseNormalization(1), y), relu=False)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 MIXED = Workload.in_precision(plain(), 1, Precision.AMP_BFLOAT16, Optimizer.SGD)

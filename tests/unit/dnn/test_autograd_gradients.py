@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.operands import of_role
-from tests.toy import replay, toy_chain, toy_costs, toy_workload
+from tests.toy import replay, toy_chain, toy_costs, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -55,8 +55,7 @@ def residual() -> LayerGraph:
     net = GraphBuilder("residual", MapShape(5))
     stem = net.conv("stem", 0, 5, 1, relu=False)
     y = net.add("sum", net.conv("left", stem, 5, 1, relu=False), stem, relu=False)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def test_a_sum_hands_its_gradient_on_and_the_next_is_added_to_it() -> None:

@@ -1,3 +1,4 @@
+from tests.toy import with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.networks import build_network
@@ -30,8 +31,7 @@ def test_gradients_and_stages_of_maps() -> None:
     # Maps belong to the stage of their producer and the input to the features.
     net = GraphBuilder("stages", MapShape(1))
     y = net.conv("conv", 0, 1, 1)
-    net.begin_classifier()
-    graph = net.build(net.fc("fc", y, 1, relu=False))
+    graph = with_fc(net, y)
     assert [each.stage for each in graph.maps] == [Stage.FEATURES] * 2 + [Stage.CLASSIFIER] * 2
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.toy import with_fc
 from vdnnsim.dnn.convolutional import Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase, Stage
@@ -17,8 +18,7 @@ def each_kind() -> LayerGraph:
     pool = net.pool("pool", conv, 2, stride=2)
     side = net.conv("side", pool, 1, 1, relu=False)
     join = net.concat("join", (pool, side))
-    net.begin_classifier()
-    return net.build(net.fc("fc", join, 5, relu=False))
+    return with_fc(net, join, 5)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from tests.operands import of_role
+from tests.toy import with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
@@ -24,8 +25,7 @@ READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE
 def small() -> Workload:
     net = GraphBuilder("small", MapShape(1, 2, 2))
     y = net.pool("pool", net.conv("conv", 0, 1, 1), 2, stride=2)
-    net.begin_classifier()
-    return Workload(net.build(net.fc("fc", y, 1, relu=False)), batch_size=2, optimizer=Optimizer.MOMENTUM)
+    return Workload(with_fc(net, y), batch_size=2, optimizer=Optimizer.MOMENTUM)
 
 
 SMALL = small()

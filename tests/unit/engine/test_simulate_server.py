@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, placement_of, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, placement_of, toy_costs, toy_setting, toy_workload, with_fc
 from tests.two_gpus import BASE, COSTS, PEERED, SERVER, TREE, WORKLOAD, link, placed, replay_two
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
@@ -90,8 +90,7 @@ def test_a_full_bucket_is_exchanged_beside_backward() -> None:
     """
     net = GraphBuilder("wide", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 2**18, relu=False)))
+    workload = toy_workload(with_fc(net, y, 2**18))
     costs = toy_costs(workload, {})
     mib = 2.0**20
     fast = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink", mib)),))

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.toy import ToyCosts, toy_workload
+from tests.toy import ToyCosts, toy_workload, with_fc
 from tests.unit.planning.chain_of_ten_kernels import impossible
 from tests.unit.planning.fluid_program import fluid_seconds
 from vdnnsim.cost.table import KernelCost
@@ -29,8 +29,7 @@ def random_chain(random: Random, layers: int, *, nested: bool) -> Problem:
     y = 0
     for number in range(layers):
         y = net.conv(f"conv{number}", y, random.randint(1, 40), 1, relu=not nested and random.random() < 0.4)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 2, relu=False)))
+    workload = toy_workload(with_fc(net, y, 2))
     kernels = {}
     for layer in workload.graph.layers:
         for phase in workload.phases(layer):

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import placement_of, touching, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import placement_of, touching, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
@@ -186,8 +186,7 @@ def test_blocks_of_the_driver_exceed_the_upper_bound_of_buckets(model: MemoryMod
     """
     net = GraphBuilder("wide", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 2**18, relu=False)))
+    workload = toy_workload(with_fc(net, y, 2**18))
     without = Base().plan(toy_setting(workload, toy_costs(workload, {})))
     limits = MemoryLimits(model, 2**30, 0, 1)
     placements = [place_plan(plan, limits) for plan in (without, aggregate_gradients(without, Aggregation.DDP))]

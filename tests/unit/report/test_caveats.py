@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from reports.swap2018.scaling import scaling_figure
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_workload, with_fc
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
@@ -94,8 +94,7 @@ def test_pictures_of_times_note_datasheet_peaks(result: ScenarioResult, move: Po
 def normalized() -> LayerGraph:
     net = GraphBuilder("toy", MapShape(5, 1, 1))
     y = net.batch_norm("bn", net.conv("conv", 0, 5, 1, relu=False), relu=False)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def run(result: ScenarioResult, graph: LayerGraph, *policies: Policy, mode: Mode = Mode.TRAINING) -> ScenarioResult:
