@@ -47,7 +47,10 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
 def test_results_on_two_threads_and_of_one_image(network: Callable[[], LayerGraph], images: int, threads: int) -> None:
     """With one small image and one thread PyTorch leaves oneDNN out (`use_mkldnn` in aten/native/Convolution.cpp)."""
     torch.set_num_threads(threads)
-    assert_plain(Workload(network(), images), channels_last=False)
+    try:
+        assert_plain(Workload(network(), images), channels_last=False)
+    finally:
+        torch.set_num_threads(1)
 
 
 def explicit_everywhere(layer: Layer, _phase: Phase) -> str | None:

@@ -19,6 +19,7 @@ from typing import ClassVar
 import pytest
 
 from tests.toy import toy_chain
+from tests.unit.planning.test_deadline import Clock
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, TopologyLink
 from vdnnsim.planning.deadline import Deadline
@@ -183,14 +184,6 @@ def test_a_policy_may_decide_by_durations_of_trials(keeps_if_long: bool, batch_s
     """Trials that are placed take no time; real ones do, and with them the policy does what the other one would."""
     (found,) = largest_batches(scenario(ByDuration(keeps_if_long=keeps_if_long)))
     assert found.batch_size == batch_size
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class SlowAt(Policy, frozen=True, kw_only=True):
