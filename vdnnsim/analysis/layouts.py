@@ -6,6 +6,7 @@ from vdnnsim.cost.trust import Trust
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.samples import Sample
 from vdnnsim.dnn.step import Step
+from vdnnsim.units import ElementType
 
 _FORWARDS_OF_A_STEP = 3
 """Backward takes twice the FLOPs of forward: one product each for the gradients of inputs and of weights."""
@@ -40,7 +41,7 @@ class Ranked:
         kernels_s, communication_s: of kernels on the compute stream, and of collectives, in part at the same time.
         exposed_s: the compute stream waits for collectives, or runs them itself.
         flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
-            time; None where the profile has no peak of the type.
+            time; None where the profile has no peak of the type, or convolutions take fewer FLOPs than are counted.
         asked_bytes, reserved_bytes, held_bytes: peaks of one rank, allocated, reserved, and of the process.
     """
 
@@ -79,6 +80,7 @@ class LayoutRanking:
         machine: the profile.
         gpus: of the layouts.
         memory_bytes: of one GPU.
+        peak_type: in which products are computed; MFU is of its peak. None if nothing fits.
     """
 
     sample: Sample
@@ -87,6 +89,7 @@ class LayoutRanking:
     memory_bytes: int
     ranked: tuple[Ranked, ...]
     refused: tuple[Refused, ...]
+    peak_type: ElementType | None = None
 
     @property
     def layouts(self) -> tuple[Layout, ...]:

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from calibration.capture.request import Request
     from vdnnsim.analysis.layouts import Layout, LayoutRanking
     from vdnnsim.dnn.captured_step import CapturedStep
+    from vdnnsim.hardware.profile import Profile
 
 
 @click.command()
-@click.argument("model", metavar="MODEL", type=MODELS)
+@click.argument("model", metavar="[MODEL]", type=MODELS, required=False)
+@click.option("--model", "named_model", type=MODELS, metavar="MODEL", help="MODEL, as other commands take it.")
 @click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Samples of a step, for each GPU.")
-@click.option("--gpus", type=click.IntRange(min=2), metavar="N", help="How many GPUs; by default all of the machine.")
-@click.option("--hardware", type=HARDWARE, required=True, help="A profile with several GPUs, as h100_x8.")
+@click.option("--gpus", type=click.IntRange(min=2), metavar="N", help="How many GPUs; by default all of the server.")
+@click.option("--hardware", type=HARDWARE, required=True, help="A server, as h100_x8, or a card of one.")
 @click.option(
     "--layout", "layouts", multiple=True, metavar="NAME", help="Try these, as fsdp=8; by default all that are usual."
 )
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 @out_option("reports/<model>/")
 @prints_table
 def parallel(
-    model: str,
+    model: str | None,
+    named_model: str | None,
     batch_size: int,
     *,
     gpus: int | None,
@@ -54,26 +57,26 @@ def parallel(
 
     from calibration.capture.parallel.layout import parse_layout
     from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.cost.model import checked_profile
-    from vdnnsim.hardware.profile import find_profile
     from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
     from vdnnsim.study.layouts import layouts_of, rank_layouts
 
-    profile = checked_profile(find_profile(hardware, Path()))
+    if (model is None) is (named_model is None):
+        raise InputError("--model: expected one of MODEL and --model MODEL")
+    model = model or named_model
+    assert model is not None
+    ranks = {name: parse_layout(name, "--layout").ranks for name in layouts}
+    wanted = gpus or next(iter(ranks.values()), None)
+    hardware, profile = _server(hardware, wanted)
     there = profile.server.gpu_count
-    gpus = there if gpus is None else gpus
-    if there == 1:
-        raise InputError(f"--hardware: {hardware} has one GPU, expected a profile of several, as h100_x8")
-    if gpus > there and gpus % there:
-        raise InputError(f"--gpus: found {gpus}, expected at most {there}, or a multiple of it, of hosts as {hardware}")
+    gpus = wanted or there
+    for name, found in ranks.items():
+        if found != gpus:
+            raise InputError(f"--layout: {name} is for {found} GPUs, expected {gpus}")
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
     request.check()
     if capability := compute_capability(profile.server):
         request = msgspec.structs.replace(request, compute_capability=capability)
-    for name in layouts:
-        if (ranks := parse_layout(name, "--layout").ranks) != gpus:
-            raise InputError(f"--layout: {name} is for {ranks} GPUs, expected {gpus}")
     names = layouts or layouts_of(gpus, there)
     folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
 
@@ -88,6 +91,27 @@ def parallel(
     table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
     output.show(table, f"wrote {len(written.files)} files to {folder}/; read {folder / 'layouts.md'} first")
+
+
+def _server(hardware: str, gpus: int | None) -> "tuple[str, Profile]":
+    """Return a machine with so many GPUs, or a host of them, by its name: of one card the smallest server with it."""
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile, is_of_card, shipped_profiles
+
+    named = checked_profile(find_profile(hardware, Path()))
+    servers = {named.server.gpu_count: (hardware, named)}
+    if named.server.gpu_count == 1:
+        of_card = (each for each in shipped_profiles() if is_of_card(each.server, named.server.gpu.name))
+        servers = {each.server.gpu_count: (each.server.name, each) for each in of_card if each.server.gpu_count > 1}
+    if not servers:
+        raise InputError(f"--hardware: {hardware} has one GPU, expected a profile of several, as h100_x8")
+    counts = sorted(servers)
+    whole = (each for each in reversed(counts) if gpus is not None and gpus % each == 0)
+    count = next((each for each in counts if gpus is None or gpus <= each), None) or next(whole, None)
+    if count is None:
+        hosts = f"{counts[-1]}, or a multiple of it, of hosts as {servers[counts[-1]][0]}"
+        raise InputError(f"--gpus: found {gpus}, expected at most {hosts}")
+    return servers[count]
 
 
 def _of_rank(request: "Request", layout: "Layout") -> "Request":

@@ -243,7 +243,9 @@ def captured_with_notice(requests: "Sequence[Request]", room_bytes: int = 0) -> 
             size = f"at a batch of {request.batch_size}{length} in {request.precision.value}"
             slices = f", its loss in {request.loss_chunks} slices" if request.loss_chunks > 1 else ""
             update = f" with {step.update}" if step.update else ""
-            click.echo(f"captured {request.model} {size}{update}{slices}", err=True)
+            rank = f", a rank of {request.parallel}" if request.parallel else ""
+            blocks = f", checkpointing {request.checkpointing}" if request.checkpointing else ""
+            click.echo(f"captured {request.model} {size}{update}{slices}{rank}{blocks}", err=True)
         steps.append(step)
     return steps
 

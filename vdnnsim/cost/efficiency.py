@@ -74,7 +74,6 @@ class EfficiencyCosts(MachineCosts):
         self._gpu = RatedModel(server, lambda values: efficient_gpu(replace(server, cost_model=values)))
         table = server.kernels
         self._channels_last = bool(table and table.channels_last) if channels_last is None else channels_last
-        self._multiplies_tf32 = table.tf32 if table else ElementType.TF32 in server.gpu.flop_per_s
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
         """Return the costs of maps in a layout."""
@@ -132,8 +131,7 @@ class EfficiencyCosts(MachineCosts):
 
     def _unit(self, element_type: ElementType) -> ElementType:
         """Return the element type of the unit that computes products, for which there must be a peak."""
-        tf32 = self._multiplies_tf32 and element_type is ElementType.FLOAT32
-        found = ElementType.TF32 if tf32 else element_type
+        found = self._server.product_type(element_type)
         peak_flop_per_s(self._server, found)
         return found
 

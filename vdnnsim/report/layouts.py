@@ -21,7 +21,9 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "iteration_s": "seconds of a step",
     "server_images_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",
-    "flop_ratio": "model FLOPs utilization (MFU): FLOPs without recomputation over what the GPU can do at its peak",
+    "flop_ratio": "model FLOPs utilization (MFU): FLOPs without recomputation over what the GPU can do at its peak in "
+    "the type in which products are computed, tf32 where those of float32 are; empty where there is no such peak, or "
+    "where convolutions by Winograd's method take fewer FLOPs than are counted",
     "kernel_s": "seconds of kernels on the compute stream",
     "communication_s": "seconds of collectives, in part beside kernels",
     "exposed_s": "seconds in which the compute stream waits for collectives",
@@ -90,7 +92,9 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     ]
     table = plain_table(header, rows, has_all, _MEMORY[:2])
     refusals = (f"{each.layout.label}: {each.reason}" for each in ranking.refused)
-    answer = titled_table(what, table if rows else None, (), (title(ranking), *refusals))
+    has_mfu = any(each.flop_ratio is not None for each in ranking.ranked)
+    peak = (f"MFU is of the GPU's peak in {ranking.peak_type.value}.",) if has_mfu and ranking.peak_type else ()
+    answer = titled_table(what, table if rows else None, (), (title(ranking), *peak, *refusals))
     shown = Document((*answer.blocks, *((Code(command),) if rows else ())))
     return ResultTable(tuple(LAYOUTS), layout_rows(ranking), shown)
 

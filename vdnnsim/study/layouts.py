@@ -24,7 +24,7 @@ from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import simulator_of
-from vdnnsim.units import format_bytes
+from vdnnsim.units import ElementType, format_bytes
 
 CHECKPOINTING: Final = ("none", "selective", "full")
 """From the fastest to the one that takes least memory."""
@@ -70,7 +70,10 @@ def rank_layouts(
     ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
     refused = (each for each in found if isinstance(each, Refused))
     server = profile.server
-    return LayoutRanking(trials.sample, server.name, gpus, server.gpu.memory_bytes, tuple(ranked), tuple(refused))
+    memory_bytes = server.gpu.memory_bytes
+    return LayoutRanking(
+        trials.sample, server.name, gpus, memory_bytes, tuple(ranked), tuple(refused), trials.peak_type
+    )
 
 
 @dataclass
@@ -80,6 +83,7 @@ class _Trials:
     Attributes:
         level: the position in `CHECKPOINTING` at which the last layout fitted.
         sharded: the last captured rank of `fsdp`.
+        peak_type: in which products of a layout that fits are computed.
     """
 
     profile: Profile
@@ -88,6 +92,7 @@ class _Trials:
     level: int = 0
     sharded: CapturedStep | None = None
     sample: Sample = IMAGE
+    peak_type: ElementType | None = None
 
     def of(self, name: str) -> Ranked | Refused:
         """Return a layout with the fewest checkpoints that fit, or why none does."""
@@ -107,7 +112,7 @@ class _Trials:
             if name == f"{_FIRST}={step.ranks}":
                 self.sharded = step
             if isinstance(found, Ranked):
-                self.level = level
+                self.level, self.peak_type = level, _peak_type(step, self.profile)
                 break
         return found
 
@@ -143,8 +148,8 @@ def _replayed(step: CapturedStep, layout: Layout, samples: int, profile: Profile
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
         return Refused(layout, f"{whole}; {format_bytes(most)} are sure to fit")
     metrics = measure(trace, step.batch_size)
-    precision = step.precision
-    peak = server.gpu.flop_per_s.get(precision.autocast or precision.element_type)
+    peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
+    flop_ratio = None if peak is None else model_flop(step) / (trace.iteration_s * peak)
     return Ranked(
         layout=layout,
         iteration_s=trace.iteration_s,
@@ -152,12 +157,18 @@ def _replayed(step: CapturedStep, layout: Layout, samples: int, profile: Profile
         kernels_s=sum((span.end_s - span.start_s for span, _ in trace.kernels), 0.0),
         communication_s=_communication_seconds(trace),
         exposed_s=dict(metrics.stall_by_cause).get(StallCause.COMMUNICATION, 0.0),
-        flop_ratio=None if peak is None else model_flop(step) / (trace.iteration_s * peak),
+        # Winograd's convolutions multiply up to four times less often than is counted.
+        flop_ratio=None if flop_ratio is None or flop_ratio > 1 else flop_ratio,
         asked_bytes=metrics.max_memory_bytes,
         reserved_bytes=trace.pool_bytes,
         held_bytes=held,
-        trust=trust_in(profile, step.mode, precision, kernel_origins(planned.plans, simulator.cost_model).seconds),
+        trust=trust_in(profile, step.mode, step.precision, kernel_origins(planned.plans, simulator.cost_model).seconds),
     )
+
+
+def _peak_type(step: CapturedStep, profile: Profile) -> ElementType:
+    """Return the type in which products of a step are computed."""
+    return profile.server.product_type(step.precision.autocast or step.precision.element_type)
 
 
 def _communication_seconds(trace: IterationTrace) -> float:

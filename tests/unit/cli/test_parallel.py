@@ -68,12 +68,28 @@ def test_one_layout(captured: list[Request]) -> None:
     assert " --optimizer none " in done.stdout
 
 
+def test_server_of_a_card(captured: list[Request]) -> None:
+    """Of RTX 4090 the smallest server has four; a layout says how many of them; progress says whose rank it is."""
+    done = vdnnsim(
+        "parallel", "--model", "timm:chain", *ASKED[2:], "rtx_4090", "--layout", "fsdp=8", "--layout", "ddp=8"
+    )
+    assert "8 GPUs of rtx_4090_x8" in done.stdout
+    assert "--hardware rtx_4090_x8" in done.stdout
+    assert "a rank of ddp=8" in done.stderr
+    assert len(captured) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("rtx_4090",), "--hardware: rtx_4090 has one GPU, expected a profile of several"),
+        (("rtx_2080ti",), "--hardware: rtx_2080ti has one GPU, expected a profile of several"),
         (("h100_x8", "--gpus", "9"), "--gpus: found 9, expected at most 8, or a multiple of it"),
-        (("h100_x8", "--layout", "fsdp=4"), "--layout: fsdp=4 is for 4 GPUs, expected 8"),
+        (("h100_x8", "--gpus", "8", "--layout", "fsdp=4"), "--layout: fsdp=4 is for 4 GPUs, expected 8"),
+        (
+            ("rtx_4090", "--gpus", "9"),
+            "--gpus: found 9, expected at most 8, or a multiple of it, of hosts as rtx_4090_x8",
+        ),
+        (("h100_x8", "--model", "my.py:net"), "expected one of MODEL and --model MODEL"),
     ],
 )
 def test_what_the_machine_lacks(captured: list[Request], options: tuple[str, ...], said: str) -> None:

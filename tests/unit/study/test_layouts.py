@@ -17,7 +17,9 @@ from vdnnsim.hardware.profile import load_profile
 from vdnnsim.report.layouts import LAYOUTS, layout_rows, layouts_table, title, write_layouts
 from vdnnsim.report.plots.layouts import layouts_figure
 from vdnnsim.report.plots.style import house_style
+from vdnnsim.study import layouts
 from vdnnsim.study.layouts import layouts_of, rank_layouts
+from vdnnsim.units import ElementType
 
 SERVER = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
 GIB = 2**30
@@ -83,6 +85,18 @@ def test_layout_that_fits_nowhere() -> None:
 def test_flop_of_a_step() -> None:
     """Recomputation does not count: forward of `sharded` has two products of no stated FLOPs."""
     assert model_flop(sharded()) == 0
+
+
+def test_peak_of_float32_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An H100 multiplies float32 in TF32, of whose peak MFU is; more FLOPs than it can do are those of direct sums."""
+    for flop, ratio in ((0, 0.0), (10**30, None)):
+        monkeypatch.setattr(layouts, "model_flop", lambda _, flop=flop: flop)
+        ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, captured)
+        assert ranking.peak_type is ElementType.TF32
+        assert ranking.ranked[0].flop_ratio == ratio
+    assert SERVER.server.product_type(ElementType.BFLOAT16) is ElementType.BFLOAT16
+    without = load_profile(shipped_folder(PROFILES) / "h200_without_tf32.yaml").server
+    assert without.product_type(ElementType.FLOAT32) is ElementType.FLOAT32
 
 
 def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
