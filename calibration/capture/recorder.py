@@ -78,7 +78,6 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 # Dynamo would trace its hooks.
                 stack.enter_context(self._modules.following())
             if self.opened:
-                # FSDP is seconds of imports.
                 from calibration.capture.parallel.world import following_resizes
 
                 stack.enter_context(following_resizes(self))
@@ -94,6 +93,9 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if func is RECORD_STREAM:
             self.tape.lend(number for each in tensors_in(args) if (number := self.storages.number_of(each)) is not None)
             return None
+        # Within DTensor autograd has not decomposed composites, as `to`, which may copy.
+        if self.opened and (found := self.decomposed(func, args, kwargs)) is not NotImplemented:
+            return found
         try:
             result = func(*args, **kwargs)
         except Exception as failure:
@@ -236,8 +238,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         # In backward modules run, and gradients are enabled, only where forward is recomputed.
         recomputes = is_in_backward() and (torch.is_grad_enabled() or self._modules.is_running)
         if recomputes:
-            twins = self._forwards.get((module, name))
-            if twins:
+            if twins := self._forwards.get((module, name)):
                 forward = twins[self._recomputed[module, name] % len(twins)]
                 self._recomputed[module, name] += 1
             self._nodes.note(forward)

@@ -44,6 +44,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].fake_device
         return self.dispatch(func, args, kwargs or {})
 
+    def decomposed(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run the operators of which a composite consists within the mode; NotImplemented if it is none."""
+        with self:
+            return func.decompose(*args, **kwargs)
+
     @classmethod
     def is_infra_mode(cls) -> bool:
         """Whether Dynamo traces within it."""

@@ -126,7 +126,7 @@ def test_peak_and_collectives_of_a_rank_are_those_of_its_replay(layout: str, che
     """In mixed precision; a kernel takes memory for a moment as well, less than half a percent of what is allocated.
 
     What is reserved depends on the pools of each stream, and on segments of 2 MiB that a kernel's memory fills or not;
-    with split layers it is off by more, for a reason that is not known.
+    with split layers also on one of 20 MiB.
     """
     wanted = asked(layout, Precision.AMP_BFLOAT16, checkpointing)
 
@@ -136,4 +136,4 @@ def test_peak_and_collectives_of_a_rank_are_those_of_its_replay(layout: str, che
     found = predicted(step)
     assert [each.collective for each in step.operations if each.collective is not None] == collectives
     assert found.allocated_bytes == pytest.approx(allocated, rel=0.005)
-    assert found.reserved_bytes == pytest.approx(reserved, rel=0.08 if "tp" in layout else 0.01)
+    assert found.reserved_bytes == pytest.approx(reserved, rel=0.01, abs=20 * 2**20 if "tp" in layout else 0)

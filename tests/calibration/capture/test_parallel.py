@@ -277,6 +277,17 @@ def test_split_layers_gather_tokens_before_a_pair_and_scatter_them_behind_it() -
     assert not any(each.aside for each in step.operations)
 
 
+def test_casts_of_split_logits_are_operations() -> None:
+    """The loss casts 2 x 512 x 4 logits to float32 and back within DTensor, where autograd does not decompose `to`."""
+    step = captured("fsdp=2,tp=2", precision=Precision.AMP_BFLOAT16)
+
+    logits = 2 * 512 * 4
+    casts = (each for each in step.operations if each.phase is F and each.name == "aten._to_copy.default")
+    made = [step.storages[step.tensors[each.operands[-1].memory].storage].nbytes for each in casts]
+    assert made[-3:-1] == [4 * logits, 2 * logits]
+    assert {each.element_type for each in step.storages if each.constant} == {"int64"}, "labels alone"
+
+
 def test_without_sequence_parallelism_all_ranks_have_all_tokens_between_pairs() -> None:
     """A pair sums its result in forward, and the gradient of its input in backward; so does the head."""
     step = captured("tp=2,sp=never")
