@@ -42,6 +42,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         in_pieces: whether there would be memory enough, but in pieces that are too small.
         reason: why it does not run or fit, beyond its memory; empty where there is none.
         untried: whether time ran out before it was tried.
+        cut_short: whether time ran out while a plan was searched.
     """
 
     change: Change
@@ -59,6 +60,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     in_pieces: bool = False
     reason: str = ""
     untried: bool = False
+    cut_short: bool = False
 
     @property
     def left_bytes(self) -> int:
@@ -98,16 +100,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ranked(ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Return ways, best first: by whether they fit, by what they change, and by throughput.
-
-    First come those that compute the same, then those that compute in other numbers, then other batches,
-    sequences and cards.
-    """
+    """Return ways, best first: by whether they fit, and by throughput; last come other batches, sequences and cards."""
 
     def key(way: Way) -> tuple[int, int, float]:
         if way.fits or way.is_tight:
             is_other = way.change in (Change.BATCH, Change.SEQUENCE, Change.CARD)
-            return int(way.is_tight), 2 if is_other else int(not way.loop.is_exact), -way.samples_per_s
+            return int(way.is_tight), int(is_other), -way.samples_per_s
         return (2, 0, way.held_bytes) if way.iteration_s else (3, 0, 0.0)
 
     return tuple(sorted(ways, key=key))

@@ -152,7 +152,7 @@ def run_and_answer(
     tell: Callable[[str], object] = str,
     found: "Callable[[Way], object]" = str,
 ) -> "ScenarioResult":
-    """Replay a scenario and its neighbours, and try what else fits a captured model that does not surely.
+    """Replay a scenario and its neighbours, and try what else fits a captured model that `pytorch` does not surely run.
 
     `tell` prints a line of progress; `found` gets each way that was tried.
 
@@ -165,7 +165,9 @@ def run_and_answer(
     result = run_scenario(scenario, tell)
     tell("what else would fit")
     result = replace(result, nearby=nearby(scenario, result))
-    if scenario.captured is None or not scenario.captured.base.lifetimes or result.fits_surely:
+    if scenario.captured is None or not scenario.captured.base.lifetimes:
+        return result
+    if result.fits_surely and not result.may_be_faster:
         return result
     # Searches, which few runs need.
     from vdnnsim.study.kept_answer import kept_answer

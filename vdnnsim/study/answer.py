@@ -98,7 +98,8 @@ class _Asking:
         yield from self._smaller_batch()
         yield from self._shorter_sequence()
         if (server := trials.larger_card()) is not None:
-            yield trials.tried(result.slowest[0].policy, trials.on(server), Change.CARD)
+            # One replay, which an answer without time is better with.
+            yield trials.without_limit.tried(result.slowest[0].policy, trials.on(server), Change.CARD)
         yield from self._searched(asked)
 
     def notes(self) -> Iterator[str]:
@@ -248,9 +249,20 @@ class _Asking:
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == trials.loop):
             return
         if trials.deadline.allows(_LEAST_SEARCH_S):
-            yield trials.tried(search)
+            yield self._compared(trials.tried(search))
         else:
             yield trials.way(Change.POLICY, label, trials.applied, trials.late)
+
+    def _compared(self, found: Way) -> Way:
+        """Return what a search found, as not tried to the end where a policy that it would take is faster."""
+        trials = self.trials
+        found = replace(found, cut_short=trials.deadline.is_over)
+        same = [way for way in self.done if way.fits and (way.loop, way.change) == (found.loop, found.change)]
+        best = max(same, key=lambda way: way.samples_per_s, default=None)
+        if best is None or (found.fits and found.samples_per_s >= best.samples_per_s):
+            return found
+        reason = f"no faster plan than that of {best.policy} was found in {trials.limit} of processor time"
+        return replace(found, iteration_s=0.0, held_bytes=0, in_pieces=False, reason=reason, untried=True)
 
     def _least(self) -> Trials:
         held = {way.loop: way.held_bytes for way in self._plain() if way.held_bytes}

@@ -25,7 +25,7 @@ from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import preallocated
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.planning.deadline import Deadline, TimeLimit
+from vdnnsim.planning.deadline import NEVER, Deadline, TimeLimit
 from vdnnsim.plans.placement import Placement
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
@@ -107,6 +107,11 @@ class Trials:
         rounds = self.workload.rounds
         workload = model.workload(self.workload.part_size, None if loop.in_backward else rounds)
         return replace(self, scenario=replace(self.scenario, workload=workload, captured=model), loop=loop)
+
+    @property
+    def without_limit(self) -> "Trials":
+        """The same without a deadline."""
+        return replace(self, deadline=NEVER)
 
     def named(self, name: str) -> Policy:
         """Return a policy by its name."""

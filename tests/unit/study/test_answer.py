@@ -9,18 +9,19 @@ import pytest
 from markupsafe import escape
 
 from tests.captured_steps import Recording, X, Y, chain
-from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes
+from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes, ranked
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind, Storage
+from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.report.document import Code, Document
+from vdnnsim.report.document import Code, Document, Heading, Table
 from vdnnsim.report.html import fragment
 from vdnnsim.report.markdown import page
 from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
@@ -28,8 +29,8 @@ from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import answer
-from vdnnsim.study.trials import held_bytes
+from vdnnsim.study.answer import _Asking, answer
+from vdnnsim.study.trials import Trials, held_bytes
 from vdnnsim.units import Precision
 
 PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
@@ -136,6 +137,50 @@ def test_policies_are_replayed_in_the_pool_of_apply() -> None:
     assert any(each.endswith("-- python train.py") and f"--memory {memory}MiB" in each for each in commands)
 
 
+def test_faster_ways_are_shown_where_a_slow_policy_fits() -> None:
+    """In a tenth more than save_on_cpu takes: it fits, micro-batches are faster; what is slower is not shown."""
+    model = CapturedModel(chain(200_000), chain(100_000))
+    needed = run_scenario(asked(model, 64 * MIB, "save_on_cpu")).results[0].metrics.max_memory_bytes
+    result, made = answered(asked(model, int(needed * 1.1), "pytorch", "save_on_cpu"))
+    assert (result.fits_surely, result.may_be_faster) == (True, True)
+    heading, table, *_ = answer_blocks(result)
+    assert isinstance(heading, Heading)
+    assert isinstance(table, Table)
+    assert heading.text == "What would be faster?"
+    names, fits = table.columns[1].cells, table.columns[2].cells
+    assert names[0] == "2 micro-batches of 100000 images under pytorch(p)"
+    assert "save_on_cpu(p)" in names
+    assert set(fits) == {"yes"}
+    assert len(names) < len(made.ways)
+
+
+def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
+    large: tuple[Scenario, ScenarioResult, Answer],
+) -> None:
+    """Autocast of 1 s comes before a policy of 2 s, and a batch of half the images, twice as fast a step, behind both.
+
+    A search that found 3 s where a policy of its class takes 2 was cut short.
+    """
+    ways = [
+        Way(change=change, policy=policy, loop=loop, batch_size=batch, hardware="x", memory_bytes=MIB, iteration_s=s)
+        for change, policy, loop, batch, s in (
+            (Change.BATCH, "pytorch(p)", Loop(), 4, 0.1),
+            (Change.POLICY, "checkpoint(p)", Loop(), 8, 2.0),
+            (Change.POLICY, "pytorch(p)", Loop(precision="amp_bfloat16"), 8, 1.0),
+        )
+    ]
+    assert [way.iteration_s for way in ranked(ways)] == [1.0, 2.0, 0.1]
+    scenario, result, _ = large
+    asking = _Asking(Trials.begin(scenario, result, TYPES, TimeLimit(1e-9)))
+    asking.done = [msgspec.structs.replace(way, is_applied=True) for way in ways]
+    found = [
+        asking._compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds))  # noqa: SLF001
+        for seconds in (1.5, 3.0)
+    ]
+    assert [(way.fits, way.untried, way.cut_short) for way in found] == [(True, False, True), (False, True, True)]
+    assert "than that of checkpoint(p)" in found[1].reason
+
+
 def test_expandable_segments_are_tried_against_pieces() -> None:
     """In 84 MiB: 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
 
@@ -180,10 +225,10 @@ def test_a_policy_without_a_plan_is_a_row() -> None:
 
 def test_what_is_not_tried_in_time_is_a_row() -> None:
     result, made = answered(asked(CapturedModel(chain(20_000), chain(10_000)), MIB), seconds=1e-9)
-    tried = [way.iteration_s > 0 for way in made.ways if "not tried" not in way.reason]
-    assert tried == [True]
+    tried = [way.change for way in made.ways if way.iteration_s > 0]
+    assert tried == [Change.POLICY, Change.CARD]
     assert len(made.ways) > 8
-    assert sum(way.untried for way in made.ways) == len(made.ways) - 1
+    assert sum(way.untried for way in made.ways) == len(made.ways) - 2
     text = page(answer_blocks(result))
     (row,) = (line for line in text.splitlines() if "| optimal " in line)
     assert "| ? " in row

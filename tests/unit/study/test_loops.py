@@ -11,6 +11,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
 from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
+from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.units import Precision
 
 NARROW = "adamw8bit"
@@ -36,10 +37,10 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
         ("pytorch(p)", f"{NARROW}, amp_bfloat16", True),
     ]
     ranks = [str(way.loop) for way in made.ranked if way.fits]
-    assert set(ranks[:2]) == {"adamw_fused", "adamw_fused in backward"}
+    assert {"adamw_fused", "adamw_fused in backward"} <= set(ranks)
     assert any("temporaries" in each and "no smaller batch helps" in each for each in made.notes)
     assert any("What binds: 40.0 MiB" in each and "16.0 MiB states of adamw" in each for each in made.notes)
-    codes = [each.text for each in answer_blocks(result) if isinstance(each, Code)]
+    codes = [how_to(result, way) for way in made.ranked]
     assert "optimizer = torch.optim.AdamW(model.parameters(), fused=True)" in codes
     assert any("register_post_accumulate_grad_hook(update)" in each for each in codes)
     assert any("adamw_fused in backward" in progress_row(way) for way in made.ways)

@@ -13,16 +13,16 @@ from vdnnsim.report.scale import percent, rate_cells
 from vdnnsim.report.tables.changed_loops import SEARCH, how_to
 from vdnnsim.units import format_bytes, format_seconds
 
-_HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "why not")
-_LEFT_OUT_FIRST: Final = ("rate", "left")
+_HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "results", "why not")
+_LEFT_OUT_FIRST: Final = ("rate", "left", "results")
 _MOST: Final = 3
 """Ways that are shown in full, the best."""
 
 
 def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     """Return heading, table, commands and sentences; nothing where nothing was tried."""
-    ways = result.answer.ranked
-    if not ways:
+    ways, rest = _worth_showing(result)
+    if not result.answer.ways:
         return ()
     rates = rate_cells([way.samples_per_s or None for way in ways])
     rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
@@ -33,8 +33,19 @@ def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
     table = plain_table(header, rows, "run.json has all", left_out)
-    heading = Heading("What would make it fit?" if result.leader is None else "What would surely fit?")
-    return heading, table, *shown, Bullets((*_sentences(result), *result.answer.notes))
+    surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
+    heading = Heading("What would make it fit?" if result.leader is None else surely)
+    return heading, table, *shown, Bullets((*rest, *_sentences(ways), *result.answer.notes))
+
+
+def _worth_showing(result: ScenarioResult) -> tuple[tuple[Way, ...], tuple[str, ...]]:
+    """Return the ways of the table; where a policy fits the faster ones, and how many others there are."""
+    ways, leader = result.answer.ranked, result.leader
+    if leader is None or not result.fits_surely:
+        return ways, ()
+    least = leader.metrics.images_per_s
+    shown = tuple(way for way in ways if way.untried or ((way.fits or way.is_tight) and way.samples_per_s >= least))
+    return shown, (f"{len(ways) - len(shown)} others that were tried do not fit or are slower than {leader.policy}.",)
 
 
 def sentences(result: ScenarioResult) -> tuple[str, ...]:
@@ -74,21 +85,28 @@ def _what(result: ScenarioResult, way: Way) -> str:
         case Change.CARD:
             return f"{way.hardware} under {way.policy}"
         case Change.POLICY:
-            return way.policy
+            return f"{way.policy} by apply" if way.is_applied else way.policy
+
+
+def _results(way: Way) -> str:
+    """Return how the results of a step differ; empty where they are the same."""
+    if way.change in (Change.BATCH, Change.SEQUENCE):
+        return f"of another {way.change.value}"
+    return "" if way.loop.is_exact else "rounded"
 
 
 def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str, ...]:
     fits = "yes" if way.fits else "just" if way.is_tight else "?" if way.untried else "no"
     if not way.iteration_s:
-        return str(rank), _title(result, way), fits, "", "", "", "", _why_not(way)
+        return str(rank), _title(result, way), fits, "", "", "", "", "", _why_not(way)
     left = format_bytes(way.left_bytes) if way.left_bytes >= 0 else ""
     numbers = format_seconds(way.iteration_s), rate, format_bytes(way.held_bytes), left
-    return str(rank), _title(result, way), fits, *numbers, _why_not(way)
+    return str(rank), _title(result, way), fits, *numbers, _results(way), _why_not(way)
 
 
 def _why_not(way: Way) -> str:
     if way.reason or way.fits:
-        return way.reason
+        return way.reason or "search cut short" * way.cut_short
     if way.in_pieces:
         return "free memory is in pieces that are too small"
     if way.is_tight:
@@ -117,8 +135,7 @@ def _asking(untried: Sequence[Way]) -> str:
     return " or ".join(f"`{each}`" for each in options if each)
 
 
-def _sentences(result: ScenarioResult) -> Iterator[str]:
-    ways = result.answer.ranked
+def _sentences(ways: Sequence[Way]) -> Iterator[str]:
     share = percent(PEAKS_TOO_LOW)
     yield (
         f"A plan counts as fitting when {share} are left: one in twenty measured peaks was higher than simulated by "
@@ -134,7 +151,12 @@ def _sentences(result: ScenarioResult) -> Iterator[str]:
     rounding = [each for way in ways if not way.loop.is_exact for each in (way.loop.precision or way.loop.optimizer,)]
     if rounding:
         names = listed(list(dict.fromkeys(map(str, rounding))))
-        yield f"Results differ with {names}, which compute or keep other numbers; all other loops compute the same."
+        yield f"`rounded`: {names} computes or keeps numbers of fewer bits; all other loops compute the same."
+    if any(way.is_applied for way in ways):
+        yield (
+            "`by apply`: `vdnnsim apply` places buffers in memory that it reserves once, without gaps. `vdnnsim run "
+            "--policy` and `vdnnsim machines` replay a plain loop under PyTorch's allocator, whose gaps come on top."
+        )
     if any(way.change is Change.MICRO_BATCHES for way in ways):
         yield (
             "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch, "
