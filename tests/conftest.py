@@ -86,7 +86,12 @@ def in_a_fork(monkeypatch: pytest.MonkeyPatch, has_captured: None) -> None:  # n
     """Capture in a fork of this process; a process of its own takes two seconds to import PyTorch."""
     from calibration.capture import child, isolation
 
+    in_a_process = isolation._answer_of_child  # noqa: SLF001
+
     def answer(asked: "Asked") -> "Answer":
+        # PyTorch clears the caches of `DTensor` of all threads, and a fork has not those of others.
+        if any(each.parallel for each in asked.requests):
+            return in_a_process(asked)
         with TemporaryFile() as told, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # no other thread of a test process holds a lock
             if (process := os.fork()) == 0:
