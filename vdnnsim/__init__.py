@@ -1,5 +1,6 @@
 """vdnnsim: a discrete-event simulator of memory management for training deep networks on GPUs."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,11 +12,13 @@ __all__ = ["__version__", "capture", "load", "plan", "simulate", "validate"]
 
 def __dir__() -> list[str]:
     """Return what users call, for completion."""
-    return __all__
+    return [*__all__, "errors"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for
     """Import what a notebook calls when it asks for it: the command line does not."""
+    if name == "errors":
+        return import_module("vdnnsim.errors")
     if name in __all__:
         from vdnnsim import api
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.capture.capture import CaptureDevice, capture_with_tape
 from calibration.capture.layouts import copied
@@ -22,10 +22,9 @@ from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
 from calibration.capture.wrapped import EAGER, refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.training_loops import OPTIMIZERS
+from vdnnsim.dnn.training_loops import optimizer_named
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
-from vdnnsim.files.messages import not_one_of
 from vdnnsim.units import Precision
 
 
@@ -37,7 +36,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     batch_size: int | None,
     mode: Mode,
     precision: Precision,
-    optimizer: str,
+    optimizer: str | type,
     accumulate: int,
     channels_last: bool,
     lora: int | None = None,
@@ -57,7 +56,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         batch_size: samples; None for the first size of the first tensor of the inputs.
         mode: whether there is a backward.
         precision: of computation.
-        optimizer: a key of `OPTIMIZERS`.
+        optimizer: a key of `OPTIMIZERS`, or a class of `torch.optim`.
         accumulate: micro-batches before a step of the optimizer.
         lora: rank of adapters around linear layers, with all else frozen; None for none.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
@@ -72,8 +71,6 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         CaptureError: it cannot be captured.
     """
     name = _name(model)
-    if optimizer not in OPTIMIZERS:
-        raise CaptureError(f"optimizer: {not_one_of(optimizer, OPTIMIZERS, 'an optimizer')}")
     for what, number in (
         ("accumulate", accumulate),
         ("lora", lora),
@@ -89,6 +86,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
     given = arguments_of(inputs, "inputs")
     samples = next((len(each) for each in tree_leaves(given) if isinstance(each, torch.Tensor) and each.dim()), 1)
+    if samples < 1 or (batch_size is not None and batch_size < 1):
+        raise CaptureError(f"inputs: found a batch of {min(samples, batch_size or 0)}, expected one sample or more")
     sample, elements = sample_of(given)
     assumed = AssumedLoss(name, accumulate)
     program = Program(
@@ -96,7 +95,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         make_model=_maker(model, real=device.real),
         make_inputs=lambda: copied(given, values=device.real),
         loss=assumed if loss is None else loss,
-        optimizer=optimizer,
+        optimizer=optimizer_named(optimizer),
         mode=mode,
         precision=precision,
         batch_size=samples if batch_size is None else batch_size,
@@ -120,6 +119,32 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     check_update(program)
     step, tape = capture_with_tape(program, device)
     return with_notes(step, assumed), tape
+
+
+def resized(inputs: Any, batch_size: int) -> Any:  # noqa: ANN401
+    """Return inputs of another batch size, without values: tensors of as many samples as the first, with its strides.
+
+    Tensors that share memory share it again; others are returned as they are.
+    """
+    tensors = [each for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
+    samples = next((len(each) for each in tensors if each.dim()), 0)
+    batched = {id(each): each for each in tensors if each.dim() and len(each) == samples}
+    sizes: dict[int, int] = {}
+    for each in batched.values():
+        last = sum(
+            (size - 1) * stride for size, stride in zip((batch_size, *each.shape[1:]), each.stride(), strict=True)
+        )
+        key = each.untyped_storage()._cdata  # noqa: SLF001 - its identity
+        sizes[key] = max(sizes.get(key, 0), (each.storage_offset() + last + 1) * each.itemsize)
+    storages = {key: torch.zeros(nbytes, dtype=torch.uint8) for key, nbytes in sizes.items()}
+
+    def new(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in batched:
+            return tensor
+        elements = storages[tensor.untyped_storage()._cdata].view(tensor.dtype)  # noqa: SLF001
+        return elements.as_strided((batch_size, *tensor.shape[1:]), tensor.stride(), tensor.storage_offset())
+
+    return tree_map_only(torch.Tensor, new, inputs)
 
 
 def _name(model: object) -> str:

@@ -19,6 +19,7 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.trace import IterationTrace, ServerTrace
+from vdnnsim.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Shortage(Enum):
     HOST = "host memory"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PolicyResult:
     """Result of one policy on one GPU.
 
@@ -69,12 +70,17 @@ class PolicyResult:
     policy: str
     algorithms: str
     gpu: int
-    trace: IterationTrace = field(repr=False)
+    trace: IterationTrace
     refusal: DoesNotFit | None
     metrics: RunMetrics
     performance_ratio: float
     feature_performance_ratio: float
-    server_trace: ServerTrace | None = field(default=None, repr=False)
+    server_trace: ServerTrace | None = None
+
+    def __repr__(self) -> str:
+        """Return its numbers; those of its plan would be megabytes."""
+        took, most = format_seconds(self.metrics.iteration_s), format_bytes(self.metrics.max_memory_bytes)
+        return f"<{self.policy}: {took}, {most} allocated, {'fits' if self.fits else 'does not fit'}>"
 
     @property
     def fits(self) -> bool:

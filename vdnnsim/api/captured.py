@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.training_loops import optimizer_named
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.errors import CaptureError
+from vdnnsim.errors import CaptureError, PolicyError, ProfileError
+from vdnnsim.files.messages import describe
 from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
 from vdnnsim.units import Precision
@@ -19,8 +21,16 @@ if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
 
 
-class Captured(Shown, CapturedStep, frozen=True):
-    """A captured step that is shown as a table."""
+_CAPTURE: Final = "_capture"
+
+
+class Captured(Shown, CapturedStep, frozen=True, dict=True):
+    """A captured step that is shown as a table; one captured here can be captured at other batch sizes."""
+
+    @property
+    def at_batch(self) -> Callable[[int], CapturedStep] | None:
+        """Captures the same at another batch size; None of a step from a file, or with real tensors."""
+        return self.__dict__.get(_CAPTURE)
 
     @property
     def table(self) -> ResultTable:
@@ -72,7 +82,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     tokens: int | None = None,
     mode: str = "training",
     precision: str = "float32",
-    optimizer: str = "adamw",
+    optimizer: str | type = "adamw",
     lora: int | None = None,
     accumulate: int = 1,
     in_backward: bool = False,
@@ -99,8 +109,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         tokens: of a sequence, for a model by name or file.
         mode: `training` or `inference`.
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
-        optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; `adamw_for_loop`, which is
-            `foreach=False`; `adam8bit` or `adamw8bit` of bitsandbytes, which need not be installed; or `none`.
+        optimizer: a name or class as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; `adamw_for_loop`, which
+            is `foreach=False`; `adam8bit` or `adamw8bit` of bitsandbytes, which need not be installed; or `none`.
         lora: rank of adapters around every linear layer but that of the output, with all else frozen, as peft's
             `target_modules="all-linear"`.
         accumulate: micro-batches before a step of the optimizer.
@@ -123,7 +133,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     chosen: dict[str, Any] = {
         "mode": Entry("", "mode", mode, CaptureError).choice(Mode, "a mode"),
         "precision": Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
-        "optimizer": optimizer,
+        "optimizer": optimizer_named(optimizer),
         "lora": lora,
         "accumulate": accumulate,
         "in_backward": in_backward,
@@ -141,24 +151,27 @@ def capture(  # noqa: PLR0913  # the words of the command
             raise CaptureError(f"loss: {model} is captured in a process of its own, expected a model that has its loss")
         if batch is None:
             raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
-        step, _ = captured(
-            Request(
-                model=model,
-                batch_size=batch,
-                image=image,
-                tokens=tokens,
-                inputs=inputs,
-                real=real,
-                compiled=compile,
-                **chosen,
-            )
+        request = Request(
+            model=model,
+            batch_size=batch,
+            image=image,
+            tokens=tokens,
+            inputs=inputs,
+            real=real,
+            compiled=compile,
+            **chosen,
         )
+
+        def of(batch_size: int) -> CapturedStep:
+            return captured(msgspec.structs.replace(request, batch_size=batch_size))[0]
+
+        step = of(batch)
     else:
         from calibration.availability import require_torch
 
         require_torch("capture")
         from calibration.capture.capture import CaptureDevice
-        from calibration.capture.objects import captured_object
+        from calibration.capture.objects import captured_object, resized
 
         if image is not None or tokens is not None:
             raise CaptureError("image and tokens are of models in words, expected inputs")
@@ -166,22 +179,41 @@ def capture(  # noqa: PLR0913  # the words of the command
             raise CaptureError("compile: found with real tensors, expected real=False")
         device = CaptureDevice(real=real, compiled=compile)
         step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
-    return Captured(**msgspec.structs.asdict(step))
+
+        def of(batch_size: int) -> CapturedStep:
+            other = resized(inputs, batch_size)
+            return captured_object(model, other, loss=loss, batch_size=None, device=device, **chosen)[0]
+
+    found = Captured(**msgspec.structs.asdict(step))
+    if not real and (isinstance(model, str) or batch is None):
+        found.__dict__[_CAPTURE] = of
+    return found
 
 
 def machines_named(hardware: Sequence[str], folder: Path, gpus: int = 1) -> "Sequence[Profile]":
     """Return profiles by name or path, found beside a folder; by default one for each card, with enough GPUs."""
-    from vdnnsim.cost.model import checked_profile
-    from vdnnsim.hardware.profile import find_profile, shipped_profiles
+    from vdnnsim.hardware.profile import shipped_profiles
     from vdnnsim.study.machines import one_of_each_card
 
-    named = [checked_profile(find_profile(each, folder)) for each in hardware]
+    named = [profile_named(each, folder) for each in hardware]
     return named or one_of_each_card(shipped_profiles(), gpus)
+
+
+def profile_named(hardware: object, folder: Path) -> "Profile":
+    """Return a profile by name or path, found beside a folder, or raise ProfileError."""
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile
+
+    if not isinstance(hardware, str | Path):
+        raise ProfileError(f"hardware: found {describe(hardware)}, expected the name of a profile, as 'rtx_4090'")
+    return checked_profile(find_profile(str(hardware), folder))
 
 
 def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
     """Return policies by their names in scenarios."""
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
+    if not names:
+        raise PolicyError("policy: found none, expected a name, as 'pytorch', or several")
     known = known_policies()
     return tuple(resolve_policy(each, known, advice="") for each in ([names] if isinstance(names, str) else names))

@@ -1,13 +1,14 @@
 """Scenarios in a notebook: loaded, replayed, and their results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import machines_named, policies_named
+from vdnnsim.api.captured import Captured, machines_named, policies_named, profile_named
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.errors import CaptureError, DeviceError, InputError
+from vdnnsim.errors import CaptureError, DeviceError, InputError, OutputError, PolicyError
+from vdnnsim.files.messages import not_one_of
 from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
 
@@ -65,6 +66,19 @@ class Simulation(ResultTable):
 
         return draw_pictures(self.result)
 
+    def __getitem__(self, policy: str) -> "PolicyResult":
+        """Return the result of a policy by its name, with or without its options, or raise PolicyError."""
+        found = [row for row in self.rows if policy in {row.policy, row.policy.partition("(")[0]}]
+        if len(found) != 1:
+            raise PolicyError(not_one_of(str(policy), [row.policy for row in self.rows], "one policy of this result"))
+        return found[0]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> "Iterator[PolicyResult]":
+        return iter(self.rows)
+
     def write(self, folder: str | Path) -> None:
         """Write the folder of `vdnnsim run`: report, CSV, pictures and traces.
 
@@ -73,6 +87,8 @@ class Simulation(ResultTable):
         """
         from vdnnsim.report.run.folder import write_report
 
+        if Path(folder).suffix == ".html":
+            raise OutputError(f"{folder}: expected a folder, which gets report.html among other files")
         write_report(self.result, Path(folder))
 
 
@@ -123,11 +139,9 @@ class LoadedScenario(Shown):
             ProfileError: there is no such profile, or it does not support the workload's element type.
         """
         from vdnnsim.cost.machine import lacking_peak
-        from vdnnsim.cost.model import checked_profile
         from vdnnsim.errors import ProfileError
-        from vdnnsim.hardware.profile import find_profile
 
-        profile = checked_profile(find_profile(hardware, self.folder))
+        profile = profile_named(hardware, self.folder)
         if lacking := lacking_peak(profile.file, profile.server, self.scenario.workload.element_type):
             raise ProfileError(lacking)
         server = self.scenario.server
@@ -198,17 +212,20 @@ def simulate(
         ProfileError: there is no such profile, or it does not support the model's element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
-    from vdnnsim.cost.model import checked_profile
     from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
-    from vdnnsim.hardware.profile import find_profile
     from vdnnsim.scenario.captured import as_executed, scenario_of
 
     way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
+    if not isinstance(step, CapturedStep | str | Path):
+        made = "vdnnsim.capture(model, inputs)"
+        raise CaptureError(f"step: found an object of {type(step).__name__}, expected a captured step, as of {made}")
     captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
-    profile = checked_profile(find_profile(hardware, Path()))
-    scenario = scenario_of(CapturedModel(captured), captured.model, profile, policies_named(policy), way)
+    recapture = step.at_batch if isinstance(step, Captured) else None
+    profile = profile_named(hardware, Path())
+    model = CapturedModel(captured, capture=recapture and (lambda size: as_executed(recapture(size), way)))
+    scenario = scenario_of(model, captured.model, profile, policies_named(policy), way)
     return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
 
 

@@ -53,7 +53,7 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     """
     from vdnnsim.api.scenarios import Simulation, run_and_answer
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
+    from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, replaced_report, write_report
     from vdnnsim.scenario.check import refuse_misfits
 
     scenario = question.scenario
@@ -63,8 +63,9 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     with SearchLine() as line:
         result = run_and_answer(limited(scenario, time_limit), question.types, line.tell, line.tried)
         line.tell("the report")
+        replaced = replaced_report(result, folder)
         written = write_report(result, folder)
-    output.show(Simulation.of(result), f"{_summary(written)} to {folder}/; read {folder / 'report.md'} first")
+    output.show(Simulation.of(result), f"{_summary(written)}{replaced} to {folder}/; read {folder / 'report.md'} first")
     if require_fit and not any(row.fits for row in result.slowest):
         sys.exit(UNFIT)
 

@@ -102,6 +102,11 @@ class CapturedModel:
         return self.base.sample_elements
 
     @property
+    def can_be_of_any_batch(self) -> bool:
+        """Whether it can be captured at other batch sizes."""
+        return self._capture is not None
+
+    @property
     def can_be_of_any_length(self) -> bool:
         """Whether it reads sequences, and can be captured on others."""
         return self._capture_lengths is not None and self.base.sample == "sequence"
@@ -179,10 +184,11 @@ class CapturedModel:
     def _refused(self, batch_size: int, why: Difference) -> ScenarioError:
         batches = listed([str(each) for each in self._steps])
         if len(self._steps) == 1:
-            reason = "expected a second capture of it at another batch: step: [one.step.json, another.step.json]"
+            captures = "in a scenario `step: [one.step.json, another.step.json]`"
+            reason = f"so {batch_size} is not known; expected a capture at another batch as well, {captures}"
         else:
-            reason = f"which does not follow from these: {why}; expected a capture at {batch_size}"
-        return ScenarioError(f"{self.base.model}: was captured at a batch of {batches}, found {batch_size}, {reason}")
+            reason = f"from which {batch_size} does not follow: {why}; expected a capture at {batch_size}"
+        return ScenarioError(f"{self.base.model}: was captured at a batch of {batches}, {reason}")
 
     def _first_line(self) -> Line | Difference:
         """Return the line of the captures; of two at least where the model can be captured."""

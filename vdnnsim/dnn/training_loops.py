@@ -16,6 +16,8 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import ELEMENT_BYTES, BufferKind, Data
 from vdnnsim.dnn.workload import Mode
+from vdnnsim.errors import CaptureError
+from vdnnsim.files.messages import not_one_of
 from vdnnsim.units import Precision
 
 _PLAIN: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
@@ -46,6 +48,20 @@ OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyTyp
     }
 )
 """By name the class of `torch.optim`, or of bitsandbytes, and its arguments."""
+
+
+def optimizer_named(optimizer: object) -> str:
+    """Return a key of `OPTIMIZERS` by itself or by a class of `torch.optim`, or raise CaptureError."""
+    name = optimizer.__name__.lower() if isinstance(optimizer, type) else optimizer
+    if not isinstance(name, str):
+        found = type(optimizer).__name__
+        raise CaptureError(
+            f"optimizer: found an object of {found}, expected a name, as 'adamw', or a class of torch.optim"
+        )
+    if name not in OPTIMIZERS:
+        raise CaptureError(f"optimizer: {not_one_of(name, OPTIMIZERS, 'an optimizer')}")
+    return name
+
 
 LARGE: Final = 0.05
 """Share of the memory from which something is worth to be made smaller."""

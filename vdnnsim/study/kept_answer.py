@@ -38,12 +38,14 @@ def kept_answer(
 def _digest(scenario: Scenario) -> str:
     """Return a digest of all that decides an answer: the captures, the machines and the code."""
     workload = scenario.workload
+    assert scenario.captured is not None, "its workload was captured"
     assert isinstance(workload, CapturedWorkload), "only captured models are answered for"
     code = sorted((Path(__file__).parents[1]).rglob("*.py"))
     parts = (
         msgspec.json.encode(workload.captured),
         repr((scenario.sources, scenario.policies, scenario.memory_model, scenario.execution)).encode(),
         repr((scenario.server, scenario.gpus, scenario.gradients, scenario.pinned_memory)).encode(),
+        repr(scenario.captured.can_be_of_any_batch).encode(),
         *(each.read_bytes() for each in (*code, *sorted(shipped_folder(PROFILES).iterdir()))),
     )
     digest = hashlib.sha256()

@@ -1,5 +1,6 @@
 """What a notebook calls."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import torch
 from torch import nn
 
 import vdnnsim
+from calibration.capture.objects import resized
 from tests.refusals import refusal
 from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
 from vdnnsim.dnn.captured_file import read_captured_step
-from vdnnsim.errors import CaptureError, DeviceError, PolicyError, ProfileError, ScenarioError
+from vdnnsim.errors import CaptureError, DeviceError, InputError, PolicyError, ProfileError, ScenarioError
 
 
 def net() -> nn.Module:
@@ -130,7 +132,7 @@ def test_names_of_the_api_and_validation_without_a_gpu() -> None:
     with pytest.raises(DeviceError, match="there is no CUDA device"):
         vdnnsim.validate()
     # Names are completed to the api alone.
-    assert dir(vdnnsim) == ["__version__", "capture", "load", "plan", "simulate", "validate"]
+    assert dir(vdnnsim) == ["__version__", "capture", "errors", "load", "plan", "simulate", "validate"]
     assert dir(vdnnsim.api) == sorted(vdnnsim.api.__all__)
 
 
@@ -213,3 +215,43 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
     ranked = read.machines("t4", "h200", policy="checkpoint").to_pandas()
     assert set(ranked["machine"]) == {"t4", "h200"}
     assert set(ranked["policy"]) == {"checkpoint(p)"}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda _: vdnnsim.simulate(net(), "rtx_4090"), "step: found an object of Sequential"),
+        (lambda step: vdnnsim.simulate(step, None), "hardware: found nothing, expected the name of a profile"),
+        (lambda step: vdnnsim.simulate(step, "rtx_4090", policy=[]), "policy: found none"),
+        (lambda step: vdnnsim.simulate(step, "rtx_4090")["optimal"], "'optimal' is not one policy of this result"),
+        (lambda step: vdnnsim.simulate(step, "rtx_4090").write("x.html"), "expected a folder"),
+        (lambda _: vdnnsim.capture(net, torch.ones(8, 3), optimizer=3), "optimizer: found an object of int"),
+        (lambda _: vdnnsim.capture(net, torch.ones(0, 3)), "inputs: found a batch of 0"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(call: Callable[[Captured], object], said: str) -> None:
+    step = vdnnsim.capture(net, torch.ones(8, 3), optimizer=torch.optim.SGD)
+    assert step.update == "sgd"
+    assert said in refusal(InputError, call, step)
+
+
+def test_results_of_policies_are_found_by_name() -> None:
+    found = vdnnsim.simulate(vdnnsim.capture(net, torch.ones(8, 3)), "rtx_4090", policy=["pytorch", "save_on_cpu"])
+    assert [each.policy for each in found] == ["pytorch(p)", "save_on_cpu(p)"]
+    assert len(found) == 2
+    assert repr(found.rows[0]).startswith("<pytorch(p): ")
+    assert found["pytorch"] is found["pytorch(p)"] is found.rows[0]
+
+
+def test_a_model_is_captured_at_other_batches() -> None:
+    """A model of shifted tokens: both inputs stay views of one storage, 5 x 4 integers for a batch of 5."""
+    tokens = torch.zeros(8, 4, dtype=torch.int64)
+    first, second, scale = resized((tokens[:, :-1], tokens[:, 1:], torch.ones(())), 5)
+    assert first.shape == second.shape == (5, 3)
+    assert first.stride() == (4, 1)
+    assert first.data_ptr() + 8 == second.data_ptr()
+    assert scale.shape == ()
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    assert step.at_batch is not None
+    assert step.at_batch(5).batch_size == 5
+    assert vdnnsim.capture(net, torch.ones(8, 3), real=True).at_batch is None

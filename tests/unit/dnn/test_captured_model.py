@@ -42,7 +42,7 @@ def test_one_capture_has_its_own_batch() -> None:
     model = CapturedModel(step)
     assert model.workload(3).captured is step
     assert model.batches == ""
-    with pytest.raises(ScenarioError, match="batch of 3, found 2, expected a second capture"):
+    with pytest.raises(ScenarioError, match="batch of 3, so 2 is not known; expected a capture at another"):
         model.workload(2)
 
 
@@ -60,7 +60,7 @@ def test_a_third_capture_that_is_another_refutes_the_line() -> None:
     """The map of the convolution, storage 5, is 16, 64 and 144 B at 1, 2 and 3: on a line it would be 112 B at 3."""
     model = CapturedModel(squared(2), squared(1), squared(3))
 
-    with pytest.raises(ScenarioError, match="batch of 2, 1 and 3, found 6"):
+    with pytest.raises(ScenarioError, match="batch of 2, 1 and 3, from which 6 does not follow"):
         model.workload(6)
 
 

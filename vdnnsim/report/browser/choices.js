@@ -16,7 +16,8 @@ function choose(policy) {
   const bar = document.querySelector("#time .bar"), legend = document.querySelector("#time > .legend");
   const order = [...lost].sort((one, other) => other[1] - one[1]);
   bar.hidden = !order.length;
-  bar.replaceChildren(...order.map(([each, ns]) => make("span", { style: `flex-grow:${ns};background:${paint(all.causes[each][1])}`, title: all.causes[each][0] })));
+  bar.replaceChildren(...order.map(([each, ns]) => make("span", { style: `flex-grow:${ns};background:${paint(all.causes[each][1])}`, title: all.causes[each][0] })),
+    make("span", { style: `flex-grow:${run.end - total}`, title: `runs: ${seconds(run.end - total)}` }));
   legend.replaceChildren(...order.map(([each, ns]) => make("li", {}, make("i", { style: `background:${paint(all.causes[each][1])}` }), `${all.causes[each][0]} `, make("b", {}, seconds(ns)))));
   for (const [id, colors, used] of [["looks", all.looks, run.spans.look], ["kinds", all.kinds, run.buffers.kind]]) {
     const present = new Set(used), named = colors.filter((_, at) => present.has(at));

@@ -164,6 +164,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         fastest=format_seconds(min(row.metrics.iteration_s for row in result.slowest)),
         headline=headline(result, shown),
         stalls=stalls_title(shown),
+        busy_s=shown.metrics.iteration_s - shown.metrics.stall_s,
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
         peak=f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}",
         rival=rival,

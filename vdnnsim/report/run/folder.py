@@ -179,6 +179,20 @@ RUN_WRITER: Final = Writer(
 )
 
 
+def replaced_report(result: ScenarioResult, folder: Path) -> str:
+    """Return which report of another machine, batch or precision a folder has; empty for one of the same, or none."""
+    try:
+        earlier = msgspec.json.decode((folder / MANIFEST).read_bytes())["scenario"]
+        found = earlier["hardware"], earlier["workload"]["batch_size"], earlier["workload"]["precision"]
+    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        return ""
+    workload = result.workload
+    if found == (result.server.name, workload.batch_size, workload.precision.value):
+        return ""
+    hardware, batch_size, precision = found
+    return f", in place of those on {hardware} at a batch of {batch_size} in {precision} (--out DIR keeps both),"
+
+
 def write_report(result: ScenarioResult, folder: Path) -> Written:
     """Write tables, report, pictures and traces of a scenario, replacing those of an earlier run.
 

@@ -66,10 +66,12 @@ def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: Me
     memory, top = _draw_capacity(axes, capacity, metrics.max_memory_bytes)
     areas, more = _draw_areas(axes, curve, trace, times, memory), dict[str, Artist]()
     axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
-    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
+    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes
     if beside_bytes > 0 and capacity < top:
-        ends = (capacity - beside_bytes) / memory.factor, capacity / memory.factor
-        area = axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, zorder=1)
+        ends = max(0, capacity - beside_bytes) / memory.factor, capacity / memory.factor
+        # In front of what reaches into it where it does not fit.
+        look: Any = {"edgecolor": MUTED, "zorder": 1} if shown.fits else {"edgecolor": ALARM, "zorder": 3}
+        area = axes.axhspan(*ends, facecolor="none", hatch="//", linewidth=0, **look)
         more[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = area
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
