@@ -5,6 +5,7 @@ PyTorch's optimizers have up to three implementations (torch.optim, "How to use 
 `foreach=False`; and `fused`, one kernel without temporaries.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
@@ -20,6 +21,8 @@ from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of
 from vdnnsim.units import Precision
 
+LISTS: Final = tuple(f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict"))
+"""Classes of modules that hold others and compute nothing of their own."""
 _PLAIN: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
     {
         "sgd": ("SGD", {"lr": 1e-3}),
@@ -81,6 +84,7 @@ class Loop(Data, frozen=True):
     Attributes:
         optimizer: a key of `OPTIMIZERS`.
         precision: a value of `Precision`.
+        checkpointing: `full`, of each block.
     """
 
     optimizer: str | None = None
@@ -88,6 +92,7 @@ class Loop(Data, frozen=True):
     param_groups: int | None = None
     loss_chunks: int | None = None
     precision: str | None = None
+    checkpointing: str | None = None
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -114,6 +119,7 @@ class Loop(Data, frozen=True):
             update + where + groups,
             f"cross entropy in {self.loss_chunks} slices" if self.loss_chunks else "",
             self.precision or "",
+            "each block checkpointed" if self.checkpointing else "",
         )
         return ", ".join(filter(None, parts))
 
@@ -138,6 +144,8 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
     may_be_in_backward = has_update and gradients > LARGE * room_bytes
     chunks = slices_of(step, room_bytes) if step.loss_chunks == 1 else None
     found = [first, msgspec.structs.replace(first, loss_chunks=chunks)]
+    if class_of_blocks(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
+        found.append(msgspec.structs.replace(found[-1], checkpointing="full"))
     if may_be_in_backward:
         found.append(msgspec.structs.replace(fused, loss_chunks=chunks, in_backward=True))
     if name in _NARROW and states > LARGE * room_bytes:
@@ -149,6 +157,26 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
         mixed = Precision.AMP_BFLOAT16.value
         found += [msgspec.structs.replace(each, precision=mixed) for each in (first, found[-1])]
     return tuple(dict.fromkeys(each for each in found if each.changes))
+
+
+def class_of_blocks(step: CapturedStep) -> str:
+    """Return the class with the most parameters that repeats in a list of modules and has parts; empty without one.
+
+    These are the blocks of `--checkpointing` (`calibration.capture.blocks`), which are single layers only without such.
+    """
+    kinds = {each.path: each.kind for each in step.modules}
+    parents = {path.rpartition(".")[0] for path in kinds if path}
+    lists = Counter((path.rpartition(".")[0], kinds[path]) for path in parents if path)
+    blocks = [kind for (holder, kind), count in lists.items() if count > 1 and kinds.get(holder) in LISTS]
+    repeated = set(blocks) - set(LISTS)
+    nbytes = Counter[str]()
+    for storage in step.storages:
+        if storage.kind is BufferKind.WEIGHTS:
+            parts = storage.name.split(".")
+            above = (kinds.get(".".join(parts[:count]), "") for count in range(1, len(parts)))
+            nbytes[next((each for each in above if each in repeated), "")] += storage.nbytes
+    del nbytes[""]
+    return max(nbytes, key=lambda kind: nbytes[kind], default="")
 
 
 def temporary_bytes(step: CapturedStep) -> int:

@@ -92,7 +92,7 @@ class _Asking:
                 if trials.named(name).label not in asked:
                     yield from self._tried(trials, name)
             yield from self._micro_batches(trials, RECOMPUTING)
-        for other in self._other_loops():
+        for other in sorted(self._other_loops(), key=lambda each: not each.loop.checkpointing):
             self.loops.append(other)
             yield from self._in_loop(other)
         yield from self._smaller_batch()
@@ -159,13 +159,20 @@ class _Asking:
         """Yield what is tried in another loop; what recomputes or offloads is slower than a plain one that fits."""
         plain = trials.plain(PLAIN)
         yield plain
-        if plain.fits:
+        if plain.fits or trials.loop.checkpointing:
             return
+        plain_loops = [each.loop for each in self.loops if not each.loop.checkpointing]
         for name in POLICIES:
+            label = trials.named(name).label
+            if name != RECOMPUTING and any(way.fits and way.policy == label for way in self.done):
+                # Copies take its time, in any loop.
+                continue
             ways = list(self._tried(trials, name))
             yield from ways
             if any(way.fits for way in ways):
                 return
+            if name == RECOMPUTING and trials.loop == plain_loops[0] and trials.loop.is_exact:
+                yield from self._micro_batches(trials, name)
 
     def _tried(self, trials: Trials, name: str) -> Iterator[Way]:
         """Yield a policy as it is applied, and in a plain loop with segments that grow where addresses fail."""
@@ -187,7 +194,7 @@ class _Asking:
     def _micro_batches(self, trials: Trials, name: str) -> Iterator[Way]:
         """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried."""
         size, label = trials.workload.part_size, trials.named(name).label
-        known = [way.held_bytes for way in self.done if way.policy == label]
+        known = [way.held_bytes for way in self.done if way.policy == label and way.loop == trials.loop]
         parts = [parts for parts in range(2, size + 1) if size % parts == 0]
         held_bytes = next(filter(None, known), 0)
         if not held_bytes or not parts:

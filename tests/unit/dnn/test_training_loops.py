@@ -7,7 +7,8 @@ from tests.captured_steps import chain
 from tests.trained_steps import MIB, linear
 from vdnnsim.dnn.captured_peak import binding
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.training_loops import Loop, lighter_loops, logits_bytes, slices_of, temporary_bytes
+from vdnnsim.dnn.step import BufferKind, Module
+from vdnnsim.dnn.training_loops import Loop, class_of_blocks, lighter_loops, logits_bytes, slices_of, temporary_bytes
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
@@ -73,6 +74,25 @@ def test_a_step_in_float32_may_be_mixed() -> None:
     """With the optimizer of the first loop, and of the last."""
     found = [str(each) for each in lighter_loops(linear(), 100 * MIB, 1)]
     assert found[-2:] == ["adamw_fused, amp_bfloat16", "adamw8bit, amp_bfloat16"]
+
+
+def test_blocks_are_the_repeated_class_with_most_parameters() -> None:
+    """Two layers with parts in a list, whose weights are 8 MiB; each is checkpointed in a loop, unless it is."""
+    container = "torch.nn.modules.container.ModuleList"
+    paths = [("layers", container), ("layers.0", "x.Layer"), ("layers.1", "x.Layer"), ("layers.0.fc", "x.Linear")]
+    modules = tuple(Module(*each) for each in (*paths, ("layers.1.fc", "x.Linear")))
+    step = mixed(linear(), modules=(*linear().modules, *modules))
+    storages = [
+        msgspec.structs.replace(each, name="layers.0.fc.weight") if each.kind is BufferKind.WEIGHTS else each
+        for each in step.storages
+    ]
+    step = msgspec.structs.replace(step, storages=tuple(storages))
+    assert (class_of_blocks(linear()), class_of_blocks(step)) == ("", "x.Layer")
+    found = [each for each in lighter_loops(step, 100 * MIB, 1) if each.checkpointing]
+    assert [(str(each), each.is_exact) for each in found] == [("adamw_fused, each block checkpointed", True)]
+    wrapped = (*step.modules, Module("layers.0", "torch.distributed.CheckpointWrapper"))
+    again = msgspec.structs.replace(step, modules=wrapped)
+    assert not any(each.checkpointing for each in lighter_loops(again, 100 * MIB, 1))
 
 
 def test_slices_have_a_quarter_of_a_gibibyte_of_logits() -> None:

@@ -8,15 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.training_loops import LISTS
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.schedule import Run, backward_of, forward, update
-
-_LISTS: Final = tuple(f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def is_sequence(workload: CapturedWorkload) -> bool:
     """Return whether a model is one sequence of blocks of a class, as `checkpoint_sequential` takes it."""
     kinds = {each.path: each.kind for each in workload.captured.modules}
     alike = {(path.rpartition(".")[0], kinds[path]) for path in _block_paths(workload)}
-    return len(alike) == 1 or (not alike and kinds.get("") == _LISTS[0])
+    return len(alike) == 1 or (not alike and kinds.get("") == LISTS[0])
 
 
 def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
@@ -114,7 +112,7 @@ def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
     members = [
         path
         for path, kind in kinds.items()
-        if path in parents and kind not in _LISTS and path and kinds.get(path.rpartition(".")[0]) in _LISTS
+        if path in parents and kind not in LISTS and path and kinds.get(path.rpartition(".")[0]) in LISTS
     ]
     counts = Counter(kinds[each] for each in members)
     repeated = [each for each in members if counts[kinds[each]] > 1]

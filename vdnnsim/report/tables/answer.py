@@ -132,7 +132,7 @@ def _asking(untried: Sequence[Way]) -> str:
             options.append(f"--tokens {way.tokens}")
         elif way.change is not Change.POLICY:
             options.append(f"--batch {way.batch_size} --accumulate {way.rounds} --policy '{way.policy}'")
-    return " or ".join(f"`{each}`" for each in options if each)
+    return " or ".join(f"`{each}`" for each in list(filter(None, options))[:_MOST])
 
 
 def _sentences(ways: Sequence[Way]) -> Iterator[str]:

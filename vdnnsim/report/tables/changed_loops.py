@@ -7,7 +7,9 @@ from typing import Final
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop
+from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop, class_of_blocks
+from vdnnsim.files.messages import listed
+from vdnnsim.policies.checkpoint import equal_segments
 from vdnnsim.policies.iterations.segments import is_sequence, modules
 from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.units import GIB, MIB
@@ -19,6 +21,7 @@ SEARCH: Final = "optimal"
 def how_to(result: ScenarioResult, way: Way) -> str:
     """Return the command or the lines of Python that do it."""
     lines = [*_updates(result, way.loop), *_sliced_loss(way.loop)]
+    lines += _checkpointed_blocks(result, way.loop)
     if way.loop.precision:
         lines.append('with torch.autocast("cuda", torch.bfloat16):  # around forward and the loss')
     recomputes = way.policy.startswith("checkpoint") and not way.is_applied
@@ -32,10 +35,11 @@ def how_to(result: ScenarioResult, way: Way) -> str:
         )
     applies_too = recomputes and way.change is Change.MICRO_BATCHES
     if applies_too:
-        lines.append("# or, with this loop and the model as it is:")
+        lines.append("# or with the model as it is, in a shell:")
     if way.is_applied or applies_too:
         policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
         nbytes = limit_bytes(result.server.gpu)
+        lines += ["# and in a shell:"] * bool(lines and not applies_too)
         memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
         lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
     elif way.expandable:
@@ -82,14 +86,36 @@ def _sliced_loss(loop: Loop) -> Iterator[str]:
     yield "loss = sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts) / labels.numel()"
 
 
-def _checkpointed(result: ScenarioResult) -> tuple[str, str]:
-    """Return the lines that recompute as the policy does, of what the user's forward calls `blocks` or `section`."""
-    workload = result.workload
-    segments = isqrt(len(modules(pytorch_loop(workload, set_to_none=True))))
+def _checkpointed_blocks(result: ScenarioResult, loop: Loop) -> Iterator[str]:
+    """Yield the lines that recompute each block, whatever it takes."""
+    if loop.checkpointing:
+        assert result.captured is not None, "loops are of captured models"
+        name = class_of_blocks(result.captured.base).rpartition(".")[2]
+        yield "from functools import partial"
+        yield "from torch.utils.checkpoint import checkpoint"
+        yield "for each in model.modules():"
+        yield f'    if type(each).__name__ == "{name}":'
+        yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
+
+
+def _checkpointed(result: ScenarioResult) -> Iterator[str]:
+    """Yield the lines that recompute as the policy does, in the user's forward."""
+    workload = pytorch_loop(result.workload, set_to_none=True)
+    parts = modules(workload)
+    segments = equal_segments(parts, isqrt(len(parts)))
     if isinstance(workload, CapturedWorkload) and is_sequence(workload):
-        what, call = "checkpoint_sequential", f"checkpoint_sequential(blocks, {segments}, x, use_reentrant=False)"
-        where = "within forward, of your own blocks"
-    else:
-        what, call = "checkpoint", "checkpoint(section, x, use_reentrant=False)"
-        where = f"within forward, for all but the last of {segments} sections of yours"
-    return f"from torch.utils.checkpoint import {what}", f"x = {call}  # {where}"
+        size = max(1, len(parts) // len(segments))
+        yield "from torch.utils.checkpoint import checkpoint"
+        yield "def section(x, blocks, *more):  # more: what your blocks take beside x"
+        yield "    for block in blocks:"
+        yield "        x = block(x, *more)"
+        yield "    return x"
+        yield f"size, last = {size}, {size * (len(segments) - 1)}  # in forward, in place of the loop over blocks"
+        yield "for start in range(0, last, size):"
+        yield "    x = checkpoint(section, x, blocks[start : start + size], *more, use_reentrant=False)"
+        yield "x = section(x, blocks[last:], *more)"
+        return
+    layers = workload.graph.layers
+    where = listed([f"{layers[each.layers[0]].name} to {layers[each.layers[-1]].name}" for each in segments[:-1]])
+    yield "from torch.utils.checkpoint import checkpoint"
+    yield f"x = checkpoint(section, x, use_reentrant=False)  # within forward, once for each of {where}"
