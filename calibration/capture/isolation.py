@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
@@ -74,7 +75,7 @@ def captured_together(
     """Return captured steps, each from the cache if request, files and versions are the same.
 
     Args:
-        requests: what to capture; they differ in their batch size alone, and one process captures them.
+        requests: what to capture, of one model; one process captures those with the same checkpoints.
         cache: a folder; by default `vdnnsim/capture` in the user's cache.
         room_bytes: where the storages of the first fit into so much, the others are left out.
 
@@ -96,13 +97,16 @@ def captured_together(
     if missing := tuple(request for request in files if request not in found):
         if importlib.util.find_spec("torch") is None:
             raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
-        answer = _answer_of_child(Asked(missing, room_bytes))
-        if not answer.steps and first is None:
-            raise CaptureError(answer.error)
-        for request, step in zip(missing, answer.steps, strict=False):
-            found[request] = step, None
-            keep(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
-    return tuple(found[request] for request in requests if request in found)
+        # Checkpoints change the model itself.
+        for how in dict.fromkeys(request.checkpointing for request in missing):
+            alike = tuple(request for request in missing if request.checkpointing == how)
+            answer = _answer_of_child(Asked(alike, room_bytes))
+            if not answer.steps and requests[0] in alike:
+                raise CaptureError(answer.error)
+            for request, step in zip(alike, answer.steps, strict=False):
+                found[request] = step, None
+                keep(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
+    return tuple(found[request] for request in takewhile(found.__contains__, requests))
 
 
 def file_sha256(path: str) -> str:

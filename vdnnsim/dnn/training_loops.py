@@ -144,8 +144,6 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
     may_be_in_backward = has_update and gradients > LARGE * room_bytes
     chunks = slices_of(step, room_bytes) if step.loss_chunks == 1 else None
     found = [first, msgspec.structs.replace(first, loss_chunks=chunks)]
-    if class_of_blocks(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
-        found.append(msgspec.structs.replace(found[-1], checkpointing="full"))
     if may_be_in_backward:
         found.append(msgspec.structs.replace(fused, loss_chunks=chunks, in_backward=True))
     if name in _NARROW and states > LARGE * room_bytes:
@@ -156,6 +154,8 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
     if step.precision.element_type.nbytes > 2 and not step.precision.autocast:
         mixed = Precision.AMP_BFLOAT16.value
         found += [msgspec.structs.replace(each, precision=mixed) for each in (first, found[-1])]
+    if class_of_blocks(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
+        found.append(msgspec.structs.replace(first, loss_chunks=chunks, checkpointing="full"))
     return tuple(dict.fromkeys(each for each in found if each.changes))
 
 
