@@ -202,7 +202,7 @@ def what_if(question: Question, settings: Sequence[str], output: Output, *, requ
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
     said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
-    marks = [*remarks(asked.workload), *glossary(change.label for change in changes), *notes]
+    marks = [*remarks(asked.workload), *glossary((change.label for change in changes), asked.workload), *notes]
     output.show(ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, marks, said)))
     if require_fit and not any(change.after.cell("fits") for change in changes):
         sys.exit(UNFIT)

@@ -95,7 +95,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     header = ("policy", what, per_second(sample), f"what stops {more}")
     table = plain_table(header, shown, output.has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
-    notes = *remarks(asked.workload), *glossary((each.policy for each in found), of_speed=False)
+    notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
     size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
     answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
     output.show(ResultTable(columns, rows, answer))
@@ -122,7 +122,7 @@ def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
         short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
         return f"not known: {ended}; {largest} fitted{short}; try a longer --time-limit"
     if found.part_size is None:
-        return "nothing: a scenario may ask for no more"
+        return "nothing: no more may be asked for"
     return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"
 
 
@@ -163,7 +163,7 @@ def frontier(question: Question, capacities: int, out: Path | None, output: Outp
     rows, first = report.shown_rows(found), ("its time", "slower", "gap")
     table = plain_table(report.SHOWN, rows, output.has_all, first, left=0)
     said = (*report.findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
-    notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
+    notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), asked.workload, of_speed=False)
     notice = f"wrote {', '.join(path.name for path in written)} to {folder}/"
     shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
     output.show(ResultTable(tuple(report.FRONTIER), tuple(report.frontier_rows(found)), shown), notice)

@@ -11,7 +11,7 @@ If kernels of the element type were measured, all times are those, or predicted 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -127,11 +127,19 @@ class ServerCosts(CostModel):
         def machine(element_type: ElementType) -> tuple[MachineCosts, ElementType]:
             asked = element_type if self._server.computes_in(element_type) else workload.element_type
             model, gap = self._narrow(asked) if asked is workload.graph.autocast else self._model(asked)
-            gaps.update(dict.fromkeys(filter(None, (gap,))))
+            if workload.has_convolutions or not self._times_by_model:
+                gaps.update(dict.fromkeys(filter(None, (gap,))))
             return model, asked
 
         table = captured_table(workload, machine, self._server.gpu.multiprocessors)
         return replace(table, gap=_joined(*gaps))
+
+    @cached_property
+    def _times_by_model(self) -> bool:
+        """Whether times are those of the model in every type, and a table has workspaces of convolutions alone."""
+        kernels = self._server.kernels
+        is_timed = kernels is not None and any(row.count for row in read_measured_kernels(kernels))
+        return self._server.cost_model_kind == EFFICIENCY and not is_timed
 
     def _narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
         """Return the model for the narrow type of mixed precision, else that of float32, and the gap."""
@@ -168,7 +176,7 @@ class ServerCosts(CostModel):
             stored = ElementType.FLOAT32 if in_tf32 else element_type
             if stored.value in _timed(rows):
                 table = _measured(server.kernels, peak_roofline(server, stored), stored).anew()
-                if server.cost_model_kind != EFFICIENCY or any(row.count for row in rows):
+                if not self._times_by_model:
                     if other := server.kernels.timed_on:
                         why = f"were timed on {other}, which has another GPU or other peaks"
                         raise ProfileError(f"{server.name}: kernels: {why}; expected `kernels: null` and a cost_model")

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from vdnnsim.dnn.captured_accumulation import accumulating
 from vdnnsim.dnn.captured_graph import TYPES, Layering
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import CapturedLayer, Layer, Phase
 from vdnnsim.dnn.step import RESIDENT, Access, BufferKind, Operand, Role, Step, StepOperation, Storage, WeightGradients
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -118,6 +119,11 @@ class CapturedWorkload(Workload):
             return ElementType.FLOAT32 if found is ElementType.TF32 else found
         is_tf32 = self.element_type is ElementType.TF32 and found is ElementType.FLOAT32
         return ElementType.TF32 if is_tf32 else found
+
+    @cached_property
+    def has_convolutions(self) -> bool:
+        """Whether an operation is a convolution."""
+        return any(isinstance(each.work, ConvolutionWork) for each in self.captured.operations)
 
     def narrow_weight_bytes(self, layer: Layer) -> int:  # noqa: ARG002 - such copies are storages of their own
         """None: a copy of W under autocast is an operation and a storage like any other."""

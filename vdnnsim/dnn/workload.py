@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.elementwise import Cast
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layer_step import step_of
@@ -100,6 +101,11 @@ class Workload(WorkloadSizes):
     def step(self) -> Step:
         """One iteration, of a batch in parts that of one part."""
         return step_of(self)
+
+    @cached_property
+    def has_convolutions(self) -> bool:
+        """Whether a layer is a convolution."""
+        return any(isinstance(each.operator, Convolution) for each in self.graph.layers)
 
     @property
     def rounds(self) -> int:

@@ -45,9 +45,9 @@ def by_peaks(kernels: KernelOrigins) -> str:
     return "By datasheet peaks, " if set(kernels.seconds) == {Origin.DATASHEET} else ""
 
 
-def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]:
-    """Return definitions of the oracular baseline where speeds are shown, and of (m) and (p) where labels have them."""
-    letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
+def glossary(labels: Iterable[str], workload: Workload, *, of_speed: bool = True) -> tuple[str, ...]:
+    """Return definitions of the oracular baseline where speeds are shown, and of (m) and (p) where they matter."""
+    letters = {letter for label in labels for letter in "pm" if workload.has_convolutions and f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
     baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with unlimited memory"
     return (

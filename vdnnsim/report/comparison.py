@@ -41,7 +41,7 @@ def comparison_table(comparison: Comparison) -> Document:
     result, notes = comparison.result, [*remarks(comparison.result.workload)]
     table = ranked(comparison) if comparison.standings else None
     if table:
-        notes += *glossary(row.policy for row in result.slowest), FRONT_NOTE
+        notes += *glossary((row.policy for row in result.slowest), result.workload), FRONT_NOTE
     findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison)
     return titled_table(caption(result), table, notes, findings)
 

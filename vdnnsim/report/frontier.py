@@ -161,7 +161,7 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[P
 
 
 def _page_text(scenario: Setup, frontier: Frontier) -> str:
-    definitions = glossary([each.policy for each in frontier.policies], of_speed=False)
+    definitions = glossary([each.policy for each in frontier.policies], scenario.workload, of_speed=False)
     notes = (_MEANT, *definitions, *kernel_times(frontier.kernels), *capture_lines(scenario.captured))
     sources = (
         "times are simulated; between two capacities the picture joins them",

@@ -162,7 +162,11 @@ def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTab
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
     table = plain_table(header, rows, has_all, (*_MEMORY[:2], header[len(_MEMORY) + 4]))
     said = (f"{title(ranking, workload_text(scenario))}.", *findings(ranking))
-    notes = [*remarks(scenario.workload), *glossary(ranking.policies, of_speed=False), *marks(ranking)]
+    notes = [
+        *remarks(scenario.workload),
+        *glossary(ranking.policies, scenario.workload, of_speed=False),
+        *marks(ranking),
+    ]
     return ResultTable(tuple(MACHINES), machine_rows(ranking), titled_table(question(scenario), table, notes, said))
 
 

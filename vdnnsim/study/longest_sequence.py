@@ -38,8 +38,8 @@ def longest_sequences(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[t
     """
     lengths, costs = _Lengths(scenario), ServerCosts(scenario.server)
     step = lengths.step
-    sizes = Sizes(lambda size: lengths[size * step], lengths.tokens // step, MOST_TOKENS // step, by_batch=False)
     while True:
+        sizes = Sizes(lambda size: lengths[size * step], lengths.tokens // step, lengths.most // step, by_batch=False)
         found = largest_sizes(Simulators(scenario, costs, sizes), deadline)
         answers = tuple(_with_tokens(each, scenario, step) for each in found)
         if not lengths.capture([tokens for each in answers for tokens in (each.size, each.size + step)]):
@@ -64,6 +64,7 @@ class _Lengths:
         tokens: of the scenario.
         step: tokens between the lengths that are tried.
         source: how captured models of other lengths were made, in a sentence; empty for others.
+        most: tokens that are tried.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -78,6 +79,7 @@ class _Lengths:
             raise StudyError(f"{name}: is captured in files, expected --model, which is captured at other lengths")
         self.step = _STEP if self.tokens >= _STEP * _FEWEST else 1
         self.source = ""
+        self.most = MOST_TOKENS
         self._models: dict[int, CapturedModel] = {}
         self._interpolated: dict[int, CapturedModel] = {}
         # From which others are interpolated; none where they cannot be.
@@ -90,20 +92,35 @@ class _Lengths:
         return self._of(self._model, tokens).workload(self._scenario.workload.part_size)
 
     def capture(self, lengths: Iterable[int]) -> bool:
-        """Capture lengths that were interpolated; return whether there was one."""
+        """Capture lengths that were interpolated; return whether there was one.
+
+        Where the model takes none of these, as beyond the last of its positions, no longer ones are tried from then on.
+        """
         found = sorted({each for each in lengths if each in self._interpolated})
         if self._model is None or not found:
             return False
         try:
             self._models |= zip(found, self._model.at_lengths(found), strict=True)
         except CaptureError as failure:
-            # As beyond the last of its positions.
-            raise StudyError(
-                f"memory suffices for sequences of {found[0]} tokens, but not the model: {failure}"
-            ) from None
+            self.most = self._longest_taken(self._model, found[-1])
+            self.source = f"tokens: the model takes {self.most} at most: {failure}"
+            found = [each for each in self._interpolated if each > self.most]
         for each in found:
             del self._interpolated[each]
         return True
+
+    def _longest_taken(self, model: CapturedModel, beyond: int) -> int:
+        """Return the longest sequence between the scenario's and one beyond it with which the model can be captured."""
+        taken, refused = self.tokens // self.step, -(-beyond // self.step)
+        while refused - taken > 1:
+            middle = (taken + refused) // 2
+            try:
+                model.at_tokens(middle * self.step)
+            except CaptureError:
+                refused = middle
+            else:
+                taken = middle
+        return taken * self.step
 
     def _of(self, model: CapturedModel, tokens: int) -> CapturedModel:
         if self._between is None:

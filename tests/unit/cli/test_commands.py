@@ -272,6 +272,7 @@ def test_the_surface_is_frozen() -> None:
             "--gpus",
             "--hardware",
             "--layout",
+            "--model",
             "--out",
         },
         "pretend": {*table, "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"},

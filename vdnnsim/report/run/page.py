@@ -28,7 +28,7 @@ def result_table(result: ScenarioResult) -> Document:
             Heading(caption(result)),
             *map(Note, remarks(result.workload)),
             summary(result),
-            *map(Note, (*glossary(row.policy for row in result.slowest), *footnotes(result))),
+            *map(Note, (*glossary((row.policy for row in result.slowest), result.workload), *footnotes(result))),
             Bullets((*said, *refused)),
             *answer_blocks(result),
         )
@@ -44,7 +44,7 @@ def page_text(
         (
             Heading(report_title(result), 1),
             Prose(". ".join((caption(result), *remarks(result.workload))) + "."),
-            Bullets(tuple(glossary(row.policy for row in result.slowest))),
+            Bullets(tuple(glossary((row.policy for row in result.slowest), result.workload))),
             *map(Prose, (*conclusions(result), budgets(result))),
             summary(result),
             *map(Note, notes),
