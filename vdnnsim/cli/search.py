@@ -230,7 +230,7 @@ def machines(
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, progress_row, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any
+    from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any, tried_for
 
     is_scenario = file is not None and not file.name.endswith(SUFFIX)
     if time_limit is None and not is_scenario and not policies:
@@ -252,6 +252,8 @@ def machines(
         asked = scenario_on_any(captured_model(file), file.name.removesuffix(SUFFIX), profiles, tried)
     if not names:
         profiles = one_of_each_card(shipped, asked.gpus)
+    if not is_scenario and not policies:
+        asked = replace(asked, policies=tried_for(asked))
     folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))

@@ -133,9 +133,10 @@ def findings(ranking: Ranking) -> list[str]:
         lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
     notes = shared((note, offer.name) for offer in ranking.offers for note in offer.notes)
     lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
-    for outcome, undecided in (("does not fit", False), ("not decided, try a longer --time-limit", True)):
-        reasons = shared((each.reason, each.name) for each in ranking.unfit if each.undecided is undecided)
-        lines += [f"{outcome}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    reasons = shared((each.reason, each.name) for each in ranking.unfit if not each.undecided)
+    lines += [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    if undecided := [each.name for each in ranking.unfit if each.undecided]:
+        lines.append(f"not decided, try a longer --time-limit: {', '.join(undecided)}")
     return lines
 
 

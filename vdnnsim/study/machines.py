@@ -20,33 +20,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.machines import Offer, Ranking, Unfit, cost_of
-from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.analysis.metrics import measure
-from vdnnsim.cost.machine import lacking_peak
-from vdnnsim.cost.ranks import machine_of_rank
-from vdnnsim.cost.trust import trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.engine.host import Execution
-from vdnnsim.errors import InputError, ProfileError, ScenarioError
-from vdnnsim.files.messages import listed
+from vdnnsim.errors import ProfileError, ScenarioError
 from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.hardware.profile import Profile, card_words
 from vdnnsim.hardware.server import Server
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.captured import scenario_of
-from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES
-from vdnnsim.units import Precision, format_bytes
+from vdnnsim.study.one_machine import Card
 
 SCHEMA_VERSION: Final = 1
 TRIED: Final = (PLAIN, *POLICIES, *OF_CONVOLUTIONS, "optimal(time_limit=10 s)")
 """For a captured model by default, PyTorch's own policy first."""
-_SURE: Final = 0.9
-"""Part of the memory of a plan that it takes on any card: workspaces and gaps differ."""
 _LARGEST_PRICE: Final = 1e6
 _LARGEST_EPOCH: Final = 10**15
 
@@ -110,19 +102,26 @@ def rank_machines(
 
     The machine of the scenario itself does not count. With prices the order is by cost. The first policy is taken
     `first_where_it_fits`; else, and where it does not fit, the fastest. `done` gets what was found on each machine, the
-    likely answers first; the deadline is of all that is tried, and searches have equal shares of it for each machine.
+    likely answers first; the deadline is of all that is tried. A policy is tried on all machines before the next,
+    searches last, in equal shares of the time that is left.
     """
     # What does not fit a large card need not be tried on a small one.
     order = sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes)
-    known: dict[str, int] = {}
+    cards = {at: Card.of(scenario, profiles[at]) for at in order}
     found: dict[int, Offer | Unfit] = {}
-    while order:
-        at = order.pop(0)
-        limits = deadline, deadline.part(1 / (len(order) + 1))
-        found[at] = _try(scenario, profiles[at], limits, known, first_where_it_fits=first_where_it_fits)
-        done(found[at])
-        if first_where_it_fits and len(found) == 1:
-            order.sort(key=partial(_unlikely, profiles, found[at]))
+    known: dict[str, int] = {}
+    policies = sorted(scenario.policies, key=_searches)
+    for policy in policies:
+        left = [at for at in order if at not in found]
+        for number, at in enumerate(left):
+            card = cards[at]
+            card.try_policy(policy, deadline.part(1 / (len(left) - number)) if _searches(policy) else deadline, known)
+            is_first = first_where_it_fits and policy is policies[0] and card.offers
+            if is_first or card.scenario is None or policy is policies[-1]:
+                found[at] = card.result
+                done(found[at])
+            if first_where_it_fits and policy is policies[0] and not number:
+                left[1:] = sorted(left[1:], key=partial(_unlikely, profiles, card.result))
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
     for _, each in sorted(found.items()):
@@ -171,112 +170,15 @@ def scenario_on_any(
     raise refusals[0]
 
 
-def _try(
-    scenario: Scenario,
-    profile: Profile,
-    limits: tuple[Deadline, Deadline],
-    known: dict[str, int],
-    *,
-    first_where_it_fits: bool,
-) -> Offer | Unfit:
-    """Return the offer of a machine; `known` has by policy what a plan took that memory does not decide.
-
-    The second deadline is of policies that search.
-    """
-    try:
-        server = _suited(scenario, profile.server)
-    except ProfileError as failure:
-        return Unfit(profile.server.name, str(failure).removeprefix(f"{profile.server.name}: "))
-    on_it = replace(scenario, server=server)
-    found: list[Offer] = []
-    reasons: list[tuple[int, str]] = []
-    untried: list[Policy] = []
-    for policy in scenario.policies:
-        least = known.get(policy.label, 0) + server.gpu.context_bytes
-        if least > server.gpu.memory_bytes:
-            reasons.append((least, policy.label))
-            continue
-        deadline = limits[hasattr(policy, "time_limit")]
-        if deadline.is_over:
-            untried.append(policy)
-            continue
-        try:
-            offer = _replayed(on_it, profile, policy, deadline)
-        except InputError as refusal:
-            reasons.append((-1, str(refusal)))
-            continue
-        if isinstance(offer, Offer):
-            found.append(offer)
-            if first_where_it_fits and policy is scenario.policies[0]:
-                break
-        else:
-            reasons.append(offer)
-            if policy.decided_by is DecidedBy.COSTS:
-                known[policy.label] = int(_SURE * (offer[0] - server.gpu.context_bytes))
-    if found:
-        return min(found, key=lambda each: (each.iteration_s, each.held_bytes))
-    missed = f"not tried in time: {listed([each.label for each in untried])}" if untried else ""
-    reason = "; ".join(filter(None, (_why(server, reasons) if reasons else "", missed)))
-    return Unfit(server.name, reason, undecided=bool(untried))
+def tried_for(scenario: Scenario) -> tuple[Policy, ...]:
+    """Return the policies of a scenario without those for convolutions, if it has none."""
+    has_convolutions = any(each.kind is LayerKind.CONV for each in scenario.workload.graph.layers)
+    others = {resolve_policy(name, known_policies()) for name in OF_CONVOLUTIONS if not name.startswith("memonger")}
+    return tuple(each for each in scenario.policies if has_convolutions or each not in others)
 
 
-def _suited(scenario: Scenario, server: Server) -> Server:
-    """Return a machine for a scenario, with what NCCL takes there.
-
-    Raises:
-        ProfileError: it has too few GPUs, or no peak of the precision.
-    """
-    there = server.gpu_count
-    if there < scenario.gpus:
-        has = "one GPU" if there == 1 else f"{there} GPUs"
-        raise ProfileError(f"has {has}, and {scenario.gpus} are asked for")
-    if lacking := lacking_peak(server.name, server, scenario.workload.element_type):
-        raise ProfileError(lacking)
-    return server if scenario.captured is None else machine_of_rank(server.name, server, scenario.captured.base)
-
-
-def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
-    """Return the policy with the least memory; where none has a plan, the first refusal."""
-    taken = [each for each in reasons if each[0] >= 0]
-    if not taken:
-        return reasons[0][1]
-    least, policy = min(taken)
-    held = f"{format_bytes(least)} of {format_bytes(server.gpu.memory_bytes)}"
-    return f"{policy} would hold {held}, the least of those tried"
-
-
-def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
-    """Return the offer of a policy; of one that does not fit its memory and its name."""
-    simulator, gpu = replace(simulator_of(scenario), deadline=deadline), scenario.server.gpu
-    planned = simulator.planned(policy)
-    plans = planned.plans
-    if planned.refusals:
-        taken = max(
-            placement.pool_bytes + gpu.framework_bytes(plan.handles)
-            for plan, placement in zip(plans, planned.replayed, strict=True)
-        )
-        return taken, policy.label
-    replayed = simulator.replay(plans, planned.replayed)
-    slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
-    metrics = measure(slowest, scenario.workload.batch_size)
-    origins = kernel_origins(plans, simulator.cost_model)
-    workload, kernels = scenario.workload, scenario.server.kernels
-    in_tf32 = kernels is not None and kernels.tf32 and workload.precision is Precision.FLOAT32
-    # Equal notes of several machines are joined.
-    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
-    return Offer(
-        names=(profile.server.name,),
-        gpu=gpu.name,
-        policy=plans[0].policy,
-        iteration_s=metrics.iteration_s,
-        samples_per_s=scenario.gpus * metrics.images_per_s,
-        asked_bytes=metrics.max_memory_bytes,
-        reserved_bytes=slowest.pool_bytes,
-        held_bytes=runtime_bytes(slowest, gpu),
-        memory_bytes=gpu.memory_bytes,
-        trust=trust_in(profile, workload.mode, workload.precision, origins.seconds),
-        notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
-    )
+def _searches(policy: Policy) -> bool:
+    return hasattr(policy, "time_limit")
 
 
 def _priced(offer: Offer, scenario: Scenario, prices: Prices) -> Offer:

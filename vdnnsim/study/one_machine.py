@@ -1,0 +1,150 @@
+"""What is tried for a workload on one of several machines: policy after policy, until the time is over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from vdnnsim.analysis.kernel_origins import kernel_origins
+from vdnnsim.analysis.machines import Offer, Unfit
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.metrics import measure
+from vdnnsim.cost.machine import lacking_peak
+from vdnnsim.cost.ranks import machine_of_rank
+from vdnnsim.cost.trust import certain_bytes, trust_in
+from vdnnsim.errors import InputError, ProfileError
+from vdnnsim.files.messages import listed
+from vdnnsim.hardware.profile import Profile
+from vdnnsim.hardware.server import Server
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.scenario.experiment import simulator_of
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import Precision, format_bytes
+
+_SURE: Final = 0.9
+"""Part of the memory of a plan that it takes on any card: workspaces and gaps differ."""
+
+
+@dataclass
+class Card:
+    """What was tried on one machine.
+
+    Attributes:
+        scenario: on it; of a captured model in memory that surely fits, as `run` has it. None where it is not suited.
+        reasons: bytes that a policy takes which does not fit, and its name; -1 and why, of one without a plan.
+        untried: for want of time.
+    """
+
+    profile: Profile
+    scenario: Scenario | None
+    why: str = ""
+    offers: list[Offer] = field(default_factory=list)
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+    untried: list[Policy] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, scenario: Scenario, profile: Profile) -> "Card":
+        """Return a machine on which nothing was tried."""
+        try:
+            server = _suited(scenario, profile.server)
+        except ProfileError as failure:
+            return cls(profile, None, str(failure).removeprefix(f"{profile.server.name}: "))
+        if scenario.captured is not None:
+            server = replace(server, gpu=replace(server.gpu, memory_bytes=certain_bytes(server.gpu.memory_bytes)))
+        return cls(profile, replace(scenario, server=server))
+
+    def try_policy(self, policy: Policy, deadline: Deadline, known: dict[str, int]) -> None:
+        """Replay a policy; `known` has by policy what a plan took that memory does not decide."""
+        if self.scenario is None:
+            return
+        gpu = self.scenario.server.gpu
+        least = known.get(policy.label, 0) + gpu.context_bytes
+        if policy.label in known and least > gpu.memory_bytes:
+            self.reasons.append((least, policy.label))
+            return
+        if deadline.is_over:
+            self.untried.append(policy)
+            return
+        try:
+            offer = _replayed(self.scenario, self.profile, policy, deadline)
+        except InputError as refusal:
+            self.reasons.append((-1, str(refusal)))
+            return
+        if isinstance(offer, Offer):
+            self.offers.append(offer)
+        else:
+            self.reasons.append(offer)
+            if policy.decided_by is DecidedBy.COSTS:
+                known[policy.label] = int(_SURE * (offer[0] - gpu.context_bytes))
+
+    @property
+    def result(self) -> Offer | Unfit:
+        """The fastest offer, or why there is none."""
+        name, gpu = self.profile.server.name, self.profile.server.gpu
+        if self.offers:
+            return min(self.offers, key=lambda each: (each.iteration_s, each.held_bytes))
+        if self.scenario is None:
+            return Unfit(name, self.why)
+        missed = f"not tried in time: {listed([each.label for each in self.untried])}" if self.untried else ""
+        reason = "; ".join(filter(None, (_why(gpu.memory_bytes, self.reasons) if self.reasons else "", missed)))
+        return Unfit(name, reason, undecided=bool(self.untried))
+
+
+def _suited(scenario: Scenario, server: Server) -> Server:
+    """Return a machine for a scenario, with what NCCL takes there.
+
+    Raises:
+        ProfileError: it has too few GPUs, or no peak of the precision.
+    """
+    there = server.gpu_count
+    if there < scenario.gpus:
+        has = "one GPU" if there == 1 else f"{there} GPUs"
+        raise ProfileError(f"has {has}, and {scenario.gpus} are asked for")
+    if lacking := lacking_peak(server.name, server, scenario.workload.element_type):
+        raise ProfileError(lacking)
+    return server if scenario.captured is None else machine_of_rank(server.name, server, scenario.captured.base)
+
+
+def _why(memory_bytes: int, reasons: Sequence[tuple[int, str]]) -> str:
+    """Return the policy with the least memory; where none has a plan, the first refusal."""
+    taken = [each for each in reasons if each[0] >= 0]
+    if not taken:
+        return reasons[0][1]
+    least, policy = min(taken)
+    held = f"{format_bytes(least)} of {format_bytes(memory_bytes)}"
+    margin = "; peaks may be too low by more than is left" if least <= memory_bytes else ""
+    return f"{policy} would hold {held}, the least of those tried{margin}"
+
+
+def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
+    """Return the offer of a policy; of one that does not fit its memory and its name."""
+    simulator, gpu = replace(simulator_of(scenario), deadline=deadline), scenario.server.gpu
+    planned = simulator.planned(policy)
+    plans = planned.plans
+    if planned.refusals:
+        taken = max(
+            placement.pool_bytes + gpu.framework_bytes(plan.handles)
+            for plan, placement in zip(plans, planned.replayed, strict=True)
+        )
+        return taken, policy.label
+    replayed = simulator.replay(plans, planned.replayed)
+    slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
+    metrics = measure(slowest, scenario.workload.batch_size)
+    origins = kernel_origins(plans, simulator.cost_model)
+    workload, kernels = scenario.workload, scenario.server.kernels
+    in_tf32 = kernels is not None and kernels.tf32 and workload.precision is Precision.FLOAT32
+    # Equal notes of several machines are joined.
+    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
+    return Offer(
+        names=(profile.server.name,),
+        gpu=gpu.name,
+        policy=plans[0].policy,
+        iteration_s=metrics.iteration_s,
+        samples_per_s=scenario.gpus * metrics.images_per_s,
+        asked_bytes=metrics.max_memory_bytes,
+        reserved_bytes=slowest.pool_bytes,
+        held_bytes=runtime_bytes(slowest, gpu),
+        memory_bytes=profile.server.gpu.memory_bytes,
+        trust=trust_in(profile, workload.mode, workload.precision, origins.seconds),
+        notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
+    )
