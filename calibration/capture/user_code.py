@@ -88,6 +88,8 @@ def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds
         if not hasattr(found, part):
             names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             own = [key for key in names if getattr(vars(module)[key], "__module__", "") == module.__name__]
+            # Of names alike a function that makes a model goes before its class.
+            own.sort(key=lambda key: isinstance(vars(module)[key], type))
             raise CaptureError(f"{file_name(path)}: {not_one_of(part, own or names, 'a name in this file')}")
         found = getattr(found, part)
     return found

@@ -87,14 +87,16 @@ def _nearest(found: str, names: Sequence[str]) -> str | None:
     return by_plain[near[0]] if near else None
 
 
-def not_one_of(found: str, names: Iterable[str], what: str) -> str:
-    """Return the message that `found` is not `what`, with the nearest of `names` and all of them."""
+def not_one_of(found: str, names: Iterable[str], what: str, all_of_them: str = "") -> str:
+    """Return the message that `found` is not `what`, with the nearest of `names` and all, or where these are."""
     known = list(names)
-    start, everything = f"{quote(found)} is not {what}", ", ".join(known)
+    start, everything = f"{quote(found)} is not {what}", all_of_them or ", ".join(known)
     near = _nearest(found[:LONGEST_SHOWN], known)
     if len(everything) > _LONGEST_LIST:
         shown = everything[:_LONGEST_LIST].rpartition(", ")[0]
         everything = f"{shown} and {len(known) - shown.count(', ') - 1} more"
     if near:
         return f"{start}; did you mean {near!r}?{f' ({everything})' if len(known) > 1 else ''}"
+    if all_of_them:
+        return f"{start}; {all_of_them}"
     return f"{start}; expected {'one of ' if len(known) > 1 else ''}{everything or 'none'}"

@@ -50,6 +50,9 @@ _MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
 """Brand names before the names of cards."""
 _SPELLINGS = ((_MAKER.pattern, ""), (r"sxm\d+|hbm3\b", "sxm"), (r"\(maxwell\)", ""), (r"(\d+)\s*gb", r" \1gb "))
 """Spellings of socket, chip and memory in names of cards, and their normal form."""
+_OTHER_MAKER: Final = re.compile(
+    r"amd|radeon|instinct|^mi\d|^rx[ _-]?\d|gaudi|^tpu|^intel|^apple|^m[1-5]\b", re.IGNORECASE
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXTENDS: Final = "extends"
 _TOPOLOGY: Final = "topology"
@@ -118,8 +121,12 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     alike = spelled_as(_MAKER.sub("", name_or_path), names)
     if alike is not None and alike != name_or_path:
         return find_profile(alike, scenario_folder)
-    looked_in = ", ".join(dict.fromkeys(file_name(folder) for folder in folders))
-    raise ProfileError(f"{not_one_of(name_or_path, names, 'a hardware profile')}; looked in {looked_in}")
+    if _OTHER_MAKER.search(name_or_path):
+        covered = "only cards of NVIDIA are covered; `vdnnsim list hardware` names them"
+        raise ProfileError(f"{quote(name_or_path)} is not a hardware profile: {covered}")
+    near = not_one_of(name_or_path, names, "a hardware profile", "`vdnnsim list hardware` names all that are shipped")
+    own = ", ".join(dict.fromkeys(file_name(folder) for folder in folders if folder != ours))
+    raise ProfileError(f"{near}; others are looked for in {own}")
 
 
 def shipped_profiles() -> tuple[Profile, ...]:

@@ -137,10 +137,14 @@ class DoesNotFit:
         pieces = ""
         if self.largest_free_bytes < min(self.free_bytes, self.requested_bytes):
             pieces = f" in pieces of at most {format_bytes(self.largest_free_bytes)}"
+        free = f"{format_bytes(self.free_bytes)} of {format_bytes(self.capacity_bytes)} were free{pieces}"
+        if self.free_bytes < 0:
+            free = (
+                f"{format_bytes(-self.free_bytes)} more than its {format_bytes(self.capacity_bytes)} were held already"
+            )
         return (
             f"{self.phase.value} of {self.plan.layers[self.layer]} asked for {format_bytes(self.requested_bytes)} "
-            f"({self.plan.buffers[self.buffer].name}) of {self.pool.value}; {format_bytes(self.free_bytes)} of "
-            f"{format_bytes(self.capacity_bytes)} were free{pieces}; held: {held}"
+            f"({self.plan.buffers[self.buffer].name}) of {self.pool.value}; {free}; held: {held}"
         )
 
 

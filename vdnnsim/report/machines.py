@@ -161,7 +161,7 @@ def question(scenario: Setup) -> str:
 def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTable:
     """Return a ranking as a table; `has_all` says where columns are that do not fit a terminal."""
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
-    table = plain_table(header, rows, has_all, (*_MEMORY[:2], header[len(_MEMORY) + 4]))
+    table = plain_table(header, rows, has_all, (*_MEMORY[:2], header[-1], *reversed(_MEMORY[2:]), "fits with"))
     said = (f"{title(ranking, workload_text(scenario))}.", *findings(ranking))
     notes = [
         *remarks(scenario.workload),

@@ -202,14 +202,14 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
 
     assert refusal("no.yaml") == "'no.yaml' is not a file; looked for scenarios/no.yaml and no.yaml"
     assert refusal("n" * 300 + ".yaml").startswith(f"'{'n' * 80}...' is not a file; looked for ")
-    looked_in = f"; looked in hw_profiles, scenarios/hw_profiles, {ROOT / 'hw_profiles'}"
+    looked_in = "; others are looked for in hw_profiles, scenarios/hw_profiles"
     for name in ("titan_x_maxwel", "titan_x_max/../well", "titan_x_maxw\nell", "titan_x_ma\0xwell"):
         message = refusal(name)
-        assert message.startswith(
-            f"{name!r} is not a hardware profile; did you mean 'titan_x_maxwell'? (a10, a100_40gb,"
-        )
+        assert message.startswith(f"{name!r} is not a hardware profile; did you mean 'titan_x_maxwell'? (")
+        assert "`vdnnsim list hardware`" in message
         assert message.endswith(looked_in)
     assert "did you mean 'gtx_1080ti'?" in refusal("gtx")
+    assert "only cards of NVIDIA are covered" in refusal("mi300x")
 
 
 @pytest.mark.parametrize(("name", "mib"), [("k40m", 11580), ("titan_z", 6082)])
