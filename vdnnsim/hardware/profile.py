@@ -50,13 +50,10 @@ _MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
 """Brand names before the names of cards."""
 _SPELLINGS = ((_MAKER.pattern, ""), (r"sxm\d+|hbm3\b", "sxm"), (r"\(maxwell\)", ""), (r"(\d+)\s*gb", r" \1gb "))
 """Spellings of socket, chip and memory in names of cards, and their normal form."""
-_OTHER_MAKER: Final = re.compile(
-    r"amd|radeon|instinct|^mi\d|^rx[ _-]?\d|gaudi|^tpu|^intel|^apple|^m[1-5]\b", re.IGNORECASE
-)
+_OTHER_MAKER: Final = re.compile(r"amd|radeon|instinct|mi\d|rx[ _-]?\d|gaudi|tpu|intel|apple", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXTENDS: Final = "extends"
 _TOPOLOGY: Final = "topology"
-_OWN: Final = ("provenance", EXTENDS)
 _WHOLE: Final = ("topology", "kernels", "copies", "provenance")
 
 
@@ -113,20 +110,17 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
         raise ProfileError(f"{quote(name_or_path)} is not a file; looked for {looked_in}")
     ours = shipped_folder(PROFILES)
     folders = [_beside(scenario_folder) / PROFILES, scenario_folder / PROFILES, Path(PROFILES), ours]
-    if _NAME.fullmatch(name_or_path) and (
-        found := _first_file([folder / f"{name_or_path}.yaml" for folder in folders])
-    ):
+    is_name = _NAME.fullmatch(name_or_path)
+    if found := _first_file(folder / f"{name_or_path}.yaml" for folder in folders if is_name):
         return found
     names = sorted({path.stem for folder in folders for path in _profiles_in(folder)})
     alike = spelled_as(_MAKER.sub("", name_or_path), names)
     if alike is not None and alike != name_or_path:
         return find_profile(alike, scenario_folder)
-    if _OTHER_MAKER.search(name_or_path):
-        covered = "only cards of NVIDIA are covered; `vdnnsim list hardware` names them"
-        raise ProfileError(f"{quote(name_or_path)} is not a hardware profile: {covered}")
+    if _OTHER_MAKER.match(name_or_path):
+        raise ProfileError(f"{quote(name_or_path)} is not a hardware profile: only cards of NVIDIA are covered")
     near = not_one_of(name_or_path, names, "a hardware profile", "`vdnnsim list hardware` names all that are shipped")
-    own = ", ".join(dict.fromkeys(file_name(folder) for folder in folders if folder != ours))
-    raise ProfileError(f"{near}; others are looked for in {own}")
+    raise ProfileError(f"{near}; others are looked for in {', '.join(dict.fromkeys(map(file_name, folders[:-1])))}")
 
 
 def shipped_profiles() -> tuple[Profile, ...]:
@@ -277,7 +271,7 @@ def extended(base: YamlValue, own: YamlValue) -> YamlValue:
     """
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own
-    kept = {key: value for key, value in base.items() if key not in _OWN}
+    kept = {key: value for key, value in base.items() if key not in ("provenance", EXTENDS)}
     if "h2d" in _mapping(own.get("link")) or "d2h" in _mapping(own.get("link")):
         kept.pop("copies", None)
     if "topology" in own and "link" not in own:
