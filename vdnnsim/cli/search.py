@@ -62,12 +62,13 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     from vdnnsim.analysis.columns import cells
     from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.cli.progress import SearchLine
+    from vdnnsim.cost.trust import PEAKS_TOO_LOW
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.scale import per_second, rate_cells
+    from vdnnsim.report.scale import per_second, percent, rate_cells
     from vdnnsim.study.largest_batch import largest_batches
     from vdnnsim.study.longest_sequence import longest_sequences
 
@@ -96,6 +97,11 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     table = plain_table(header, shown, output.has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
     notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
+    if asked.captured is not None:
+        margin = (
+            f"what is found just fits: simulated peaks may be {percent(PEAKS_TOO_LOW)} too low, which `run` leaves free"
+        )
+        findings = *findings, margin
     size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
     answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
     output.show(ResultTable(columns, rows, answer))

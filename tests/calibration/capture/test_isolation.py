@@ -66,6 +66,20 @@ def test_batches_not_cached_are_captured_in_one_process(
 
 
 @pytest.mark.usefixtures("in_a_fork")
+def test_checkpoints_are_captured_beside_the_plain_model(net: Path, tmp_path: Path) -> None:
+    """Each block of the second runs its product again in backward, so that it has more operations than the first."""
+    block = "nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 8) for _ in range(2)))"
+    net.write_text(f"from torch import nn\ndef make():\n    return {block}\n", encoding="utf-8")
+    plain = msgspec.structs.replace(request(net), image=(4, 8))
+    both = captured_together((plain, msgspec.structs.replace(plain, checkpointing="full")), tmp_path / "cache")
+    first, second = (step for step, _ in both)
+    assert len(second.operations) > len(first.operations)
+    assert [any(each.kind.endswith("CheckpointWrapper") for each in step.modules) for step in (first, second)] == [
+        *(False, True),
+    ]
+
+
+@pytest.mark.usefixtures("in_a_fork")
 def test_other_batches_are_captured_where_the_first_has_no_room(net: Path, tmp_path: Path) -> None:
     """A model that refuses a batch of 2 has its first capture alone, too."""
     sizes = [msgspec.structs.replace(request(net), batch_size=each) for each in (4, 2)]

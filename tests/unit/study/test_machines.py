@@ -195,6 +195,22 @@ def test_wrong_prices_are_refused_in_a_line(tmp_path: Path, text: str, message: 
     assert message in refusal(ScenarioError, read_prices, path)
 
 
+def test_a_captured_model_fits_with_the_margin_of_run() -> None:
+    """What a rank of two takes fits memory that is larger by 5 %, and not by 2 %."""
+    step = msgspec.structs.replace(sharded(), ranks=2)
+    profile = load_profile(shipped_folder(PROFILES) / "rtx_4090_x8.yaml")
+    scenario = scenario_of(CapturedModel(step), "x", profile, (PyTorch(),))
+    (taken,) = (each.held_bytes for each in rank_machines(scenario, [profile]).offers)
+
+    def on(memory_bytes: int) -> Ranking:
+        server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=memory_bytes))
+        return rank_machines(scenario, [replace(profile, server=server)])
+
+    assert on(int(taken * (1 + PEAKS_TOO_LOW)) + 2).offers[0].held_bytes == taken
+    (unfit,) = on(int(taken * 1.02)).unfit
+    assert "of those tried" in unfit.reason
+
+
 def test_each_card_has_one_machine_with_enough_gpus() -> None:
     """Of one, two and four P100 those with two suffice for two GPUs, and those with four come nearest to eight.
 

@@ -6,6 +6,7 @@ from typing import Final
 from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.files.messages import listed
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
@@ -35,7 +36,7 @@ def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     table = plain_table(header, rows, "run.json has all", left_out)
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
     heading = Heading("What would make it fit?" if result.leader is None else surely)
-    return heading, table, *shown, Bullets((*rest, *_sentences(ways), *result.answer.notes))
+    return heading, table, *shown, Bullets((*rest, *_sentences(result, ways), *result.answer.notes))
 
 
 def _worth_showing(result: ScenarioResult) -> tuple[tuple[Way, ...], tuple[str, ...]]:
@@ -88,11 +89,17 @@ def _what(result: ScenarioResult, way: Way) -> str:
             return f"{way.policy} by apply" if way.is_applied else way.policy
 
 
-def _results(way: Way) -> str:
+def _results(result: ScenarioResult, way: Way) -> str:
     """Return how the results of a step differ; empty where they are the same."""
+    if way.change is Change.MICRO_BATCHES and _normalizes(result):
+        return "normalized in parts"
     if way.change in (Change.BATCH, Change.SEQUENCE):
         return f"of another {way.change.value}"
     return "" if way.loop.is_exact else "rounded"
+
+
+def _normalizes(result: ScenarioResult) -> bool:
+    return any(each.kind is LayerKind.BN for each in result.workload.graph.layers)
 
 
 def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str, ...]:
@@ -101,7 +108,7 @@ def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str,
         return str(rank), _title(result, way), fits, "", "", "", "", "", _why_not(way)
     left = format_bytes(way.left_bytes) if way.left_bytes >= 0 else ""
     numbers = format_seconds(way.iteration_s), rate, format_bytes(way.held_bytes), left
-    return str(rank), _title(result, way), fits, *numbers, _results(way), _why_not(way)
+    return str(rank), _title(result, way), fits, *numbers, _results(result, way), _why_not(way)
 
 
 def _why_not(way: Way) -> str:
@@ -135,7 +142,7 @@ def _asking(untried: Sequence[Way]) -> str:
     return " or ".join(f"`{each}`" for each in list(filter(None, options))[:_MOST])
 
 
-def _sentences(ways: Sequence[Way]) -> Iterator[str]:
+def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
     share = percent(PEAKS_TOO_LOW)
     yield (
         f"A plan counts as fitting when {share} are left: one in twenty measured peaks was higher than simulated by "
@@ -158,10 +165,9 @@ def _sentences(ways: Sequence[Way]) -> Iterator[str]:
             "--policy` and `vdnnsim machines` replay a plain loop under PyTorch's allocator, whose gaps come on top."
         )
     if any(way.change is Change.MICRO_BATCHES for way in ways):
-        yield (
-            "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch, "
-            "but batch normalization sees a micro-batch."
-        )
+        yield "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch."
+    if any(way.change is Change.MICRO_BATCHES for way in ways) and _normalizes(result):
+        yield "`normalized in parts`: batch normalization sees a micro-batch."
     yield (
         "`vdnnsim apply` runs a policy of this table on a script that is not changed, `vdnnsim.plan` in a loop: "
         "`plan = vdnnsim.plan(model, inputs, policy=...)`, and `with plan.apply(model):` around forward and backward."
