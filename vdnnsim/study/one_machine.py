@@ -19,10 +19,18 @@ from vdnnsim.planning.deadline import Deadline
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES, SEARCH
+from vdnnsim.study.trials import held_bytes
 from vdnnsim.units import Precision, format_bytes
 
+_KEEPING_STATES: Final = frozenset(each.partition("(")[0] for each in (PLAIN, *POLICIES, *OF_CONVOLUTIONS, SEARCH))
 _SURE: Final = 0.9
 """Part of the memory of a plan that it takes on any card: workspaces and gaps differ."""
+
+
+def _keeps_states(policy: Policy) -> bool:
+    """Return whether a policy keeps on the GPU what an optimizer updates."""
+    return policy.name in _KEEPING_STATES and not getattr(policy, "offload_optimizer", False)
 
 
 @dataclass
@@ -50,7 +58,10 @@ class Card:
         except ProfileError as failure:
             return cls(profile, None, str(failure).removeprefix(f"{profile.server.name}: "))
         if scenario.captured is not None:
-            server = replace(server, gpu=replace(server.gpu, memory_bytes=certain_bytes(server.gpu.memory_bytes)))
+            room_bytes, held = certain_bytes(server.gpu.memory_bytes), held_bytes(scenario.captured.base)
+            if held + server.gpu.context_bytes > room_bytes and all(map(_keeps_states, scenario.policies)):
+                return cls(profile, None, f"parameters, gradients and optimizer states alone take {format_bytes(held)}")
+            server = replace(server, gpu=replace(server.gpu, memory_bytes=room_bytes))
         return cls(profile, replace(scenario, server=server))
 
     def try_policy(self, policy: Policy, deadline: Deadline, known: dict[str, int]) -> None:

@@ -209,6 +209,9 @@ def test_a_captured_model_fits_with_the_margin_of_run() -> None:
     assert on(int(taken * (1 + PEAKS_TOO_LOW)) + 2).offers[0].held_bytes == taken
     (unfit,) = on(int(taken * 1.02)).unfit
     assert "of those tried" in unfit.reason
+    # Less than CUDA's context leaves nothing for what the optimizer updates, and nothing is tried.
+    (unfit,) = on(2**20).unfit
+    assert unfit.reason.startswith("parameters, gradients and optimizer states alone take ")
 
 
 def test_each_card_has_one_machine_with_enough_gpus() -> None:
