@@ -212,21 +212,29 @@ def simulate(
         ProfileError: there is no such profile, or it does not support the model's element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
-    from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
     from vdnnsim.scenario.captured import as_executed, scenario_of
 
     way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
-    if not isinstance(step, CapturedStep | str | Path):
-        made = "vdnnsim.capture(model, inputs)"
-        raise CaptureError(f"step: found an object of {type(step).__name__}, expected a captured step, as of {made}")
-    captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
+    captured = as_executed(_step_of(step), way)
     recapture = step.at_batch if isinstance(step, Captured) else None
     profile = profile_named(hardware, Path())
     model = CapturedModel(captured, capture=recapture and (lambda size: as_executed(recapture(size), way)))
     scenario = scenario_of(model, captured.model, profile, policies_named(policy), way)
     return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
+
+
+def _step_of(step: object) -> CapturedStep:
+    """Return a captured step, read where it is a file."""
+    from vdnnsim.dnn.captured_file import read_captured_step
+
+    if isinstance(step, CapturedStep):
+        return step
+    if isinstance(step, str | Path):
+        return read_captured_step(Path(step))[0]
+    made = "vdnnsim.capture(model, inputs)"
+    raise CaptureError(f"step: found an object of {type(step).__name__}, expected a captured step, as of {made}")
 
 
 def chosen_memory_model(text: str) -> "MemoryChoice":

@@ -15,6 +15,10 @@ from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.errors import CaptureError, DeviceError, InputError, PolicyError, ProfileError, ScenarioError
 
+CAPTURE: Any = vdnnsim.capture
+SIMULATE: Any = vdnnsim.simulate
+"""Untyped, for wrong arguments."""
+
 
 def net() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 7))
@@ -220,13 +224,13 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda _: vdnnsim.simulate(net(), "rtx_4090"), "step: found an object of Sequential"),
-        (lambda step: vdnnsim.simulate(step, None), "hardware: found nothing, expected the name of a profile"),
-        (lambda step: vdnnsim.simulate(step, "rtx_4090", policy=[]), "policy: found none"),
-        (lambda step: vdnnsim.simulate(step, "rtx_4090")["optimal"], "'optimal' is not one policy of this result"),
-        (lambda step: vdnnsim.simulate(step, "rtx_4090").write("x.html"), "expected a folder"),
-        (lambda _: vdnnsim.capture(net, torch.ones(8, 3), optimizer=3), "optimizer: found an object of int"),
-        (lambda _: vdnnsim.capture(net, torch.ones(0, 3)), "inputs: found a batch of 0"),
+        (lambda _: SIMULATE(net(), "rtx_4090"), "step: found an object of Sequential"),
+        (lambda step: SIMULATE(step, None), "hardware: found nothing, expected the name of a profile"),
+        (lambda step: SIMULATE(step, "rtx_4090", policy=[]), "policy: found none"),
+        (lambda step: SIMULATE(step, "rtx_4090")["optimal"], "'optimal' is not one policy of this result"),
+        (lambda step: SIMULATE(step, "rtx_4090").write("x.html"), "expected a folder"),
+        (lambda _: CAPTURE(net, torch.ones(8, 3), optimizer=3), "optimizer: found an object of int"),
+        (lambda _: CAPTURE(net, torch.ones(0, 3)), "inputs: found a batch of 0"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(call: Callable[[Captured], object], said: str) -> None:
