@@ -168,6 +168,11 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         yield "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch."
     if any(way.change is Change.MICRO_BATCHES for way in ways) and _normalizes(result):
         yield "`normalized in parts`: batch normalization sees a micro-batch."
+    if any(way.change is Change.CARD for way in ways):
+        yield (
+            "Another card: the step as captured for this one. A run with `--hardware` of that card captures what "
+            "PyTorch chooses there, as other kernels of attention, which may reserve some percent more or less."
+        )
     yield (
         "`vdnnsim apply` runs a policy of this table on a script that is not changed, `vdnnsim.plan` in a loop: "
         "`plan = vdnnsim.plan(model, inputs, policy=...)`, and `with plan.apply(model):` around forward and backward."
