@@ -74,12 +74,13 @@ def read_prices(path: Path) -> Prices:
 
 
 def one_of_each_card(profiles: Sequence[Profile], gpus: int) -> list[Profile]:
-    """Return one machine for each card, by its name.
+    """Return one machine for each card, by its name; for one GPU no server of several.
 
     It is that with the fewest GPUs which suffice, else with the most; of those the one with peaks of most types.
     """
     chosen: dict[frozenset[str], str] = {}
-    for server in sorted((each.server for each in profiles), key=lambda each: _unsuited(each, gpus)):
+    suited = (each.server for each in profiles if gpus > 1 or each.server.gpu_count == 1)
+    for server in sorted(suited, key=lambda each: _unsuited(each, gpus)):
         chosen.setdefault(card_words(server.gpu.name), server.name)
     return [each for each in profiles if each.server.name in chosen.values()]
 

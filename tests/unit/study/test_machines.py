@@ -228,6 +228,8 @@ def test_each_card_has_one_machine_with_enough_gpus() -> None:
     assert [chosen(gpus) for gpus in (1, 2, 3, 8)] == [
         ["h100_sxm", p100, "t4"] for p100 in ("p100", "p100_x2", "p100_x4", "p100_x4")
     ]
+    # A card that is shipped in servers alone is none for one GPU.
+    assert not one_of_each_card([load_profile(shipped_folder(PROFILES) / "h100_x8_96gb.yaml")], 1)
 
 
 def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None:
