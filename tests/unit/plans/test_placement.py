@@ -86,7 +86,9 @@ def test_the_granule_of_the_limits_counts(writer: PlanWriter) -> None:
     assert placement_of(writer.finish("hand", "m"), limits).pool_bytes == 1024
     larger = PlanWriter(WORKLOAD)
     take(larger, "x", 2048)
-    assert "held: nothing" in must_overflow(larger.finish("hand", "m"), device_bytes=1024).explain()
+    refused = must_overflow(larger.finish("hand", "m"), device_bytes=1024)
+    assert "held: nothing" in refused.explain()
+    assert "; 6 B more than its 1.00 KiB were held already" in replace(refused, free_bytes=-6).explain()
 
 
 def test_an_overflow_names_layer_phase_request_and_held_bytes(writer: PlanWriter) -> None:
