@@ -119,7 +119,7 @@ def test_sizes_that_do_not_grow_linearly_are_refused_with_the_place(folder: Path
     storages[5] = msgspec.structs.replace(storages[5], nbytes=256)
     write_captured_step(msgspec.structs.replace(step, storages=tuple(storages)), folder / "steps" / "chain4.step.json")
     message = refusal(folder, "{step: [steps/chain2.step.json, steps/chain4.step.json], batch_size: 6}")
-    assert message.startswith("workload.batch_size: chain: was captured at a batch of 2 and 4, from which 6 does not follow")
+    assert message.startswith("workload.batch_size: chain: was captured at a batch of 2 and 4, ")
     assert "storages[5].nbytes: 32 at a batch of 2, 256 at 4" in message
 
 
