@@ -49,8 +49,8 @@ MODELS: dict[str, Program] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_capture_from_fakes_equals_capture_on_the_pretended_gpu(name: str) -> None:
     found = capture(MODELS[name], CaptureDevice(compute_capability=torch.cuda.get_device_capability()))
-    # These make labels without saying where.
-    with torch.device("cuda") if name in SHARED else nullcontext():
+    # They make labels without saying where; RAdam reads its steps, which must be on the host.
+    with torch.device("cuda") if name in SHARED and MODELS[name].optimizer != "radam" else nullcontext():
         expected = capture(MODELS[name], CaptureDevice(real=True, device_type="cuda"))
     difference = compare(found, expected)
     assert difference.is_equal, difference
