@@ -15,7 +15,7 @@ from vdnnsim.units import Precision
 
 
 def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
-    """Refuse models of torch.compile and FSDP, or raise CaptureError where a module is compiled or sharded."""
+    """Raise CaptureError where a module is compiled by torch.compile or sharded by FSDP."""
     if is_sharded(model):
         raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     refuse_compiled(model, known)

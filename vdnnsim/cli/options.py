@@ -117,9 +117,11 @@ def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
     """Return a scenario with a time limit for its policies that search; raise InputError if none does."""
     import msgspec
 
+    from vdnnsim.policies.interface import is_search
+
     if time_limit is None:
         return scenario
-    searching = {each for each in scenario.policies if hasattr(each, "time_limit")}
+    searching = set(filter(is_search, scenario.policies))
     if not searching:
         raise InputError("--time-limit: none of the policies searches, expected one with the option time_limit")
     parse_time_limit(time_limit)

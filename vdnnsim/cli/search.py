@@ -64,6 +64,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.cost.trust import PEAKS_TOO_LOW
     from vdnnsim.dnn.samples import sample_of
+    from vdnnsim.policies.interface import is_search
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
@@ -73,7 +74,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     from vdnnsim.study.longest_sequence import longest_sequences
 
     limit, asked = parse_time_limit(time_limit), question.scenario
-    if any(hasattr(each, "time_limit") for each in asked.policies):
+    if any(map(is_search, asked.policies)):
         asked = limited(asked, str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
     sample = sample_of(asked.workload.graph)
     what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")

@@ -260,6 +260,11 @@ def is_shipped(policy: type[Policy]) -> bool:
     return policy.__module__.partition(".")[0] == "vdnnsim"
 
 
+def is_search(policy: Policy) -> bool:
+    """Whether a policy searches, within a `time_limit` of its own."""
+    return hasattr(policy, "time_limit")
+
+
 def _refuse_misfit(policy: Policy, setting: Setting) -> None:
     limits = setting.known_limits
     if why := policy.misfit(setting.workload, None if limits is None else limits.model):

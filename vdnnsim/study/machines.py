@@ -29,7 +29,7 @@ from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.hardware.profile import Profile, card_words
 from vdnnsim.hardware.server import Server
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.interface import Policy, is_search
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.scenario import Scenario
@@ -111,12 +111,12 @@ def rank_machines(
     cards = {at: Card.of(scenario, profiles[at]) for at in order}
     found: dict[int, Offer | Unfit] = {}
     known: dict[str, int] = {}
-    policies = sorted(scenario.policies, key=_searches)
+    policies = sorted(scenario.policies, key=is_search)
     for policy in policies:
         left = [at for at in order if at not in found]
         for number, at in enumerate(left):
             card = cards[at]
-            card.try_policy(policy, deadline.part(1 / (len(left) - number)) if _searches(policy) else deadline, known)
+            card.try_policy(policy, deadline.part(1 / (len(left) - number)) if is_search(policy) else deadline, known)
             is_first = first_where_it_fits and policy is policies[0] and card.offers
             if is_first or card.scenario is None or policy is policies[-1]:
                 found[at] = card.result
@@ -176,10 +176,6 @@ def tried_for(scenario: Scenario) -> tuple[Policy, ...]:
     has_convolutions = any(each.kind is LayerKind.CONV for each in scenario.workload.graph.layers)
     others = {resolve_policy(name, known_policies()) for name in OF_CONVOLUTIONS if not name.startswith("memonger")}
     return tuple(each for each in scenario.policies if has_convolutions or each not in others)
-
-
-def _searches(policy: Policy) -> bool:
-    return hasattr(policy, "time_limit")
 
 
 def _priced(offer: Offer, scenario: Scenario, prices: Prices) -> Offer:
