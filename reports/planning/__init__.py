@@ -1,1 +1,1 @@
-"""How near `optimal` comes to its bound: pages, and the program that makes the one on transformers."""
+"""How near `optimal` comes to its bound: the pages, and the programs that write them."""

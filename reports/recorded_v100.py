@@ -1,4 +1,4 @@
-"""Two published traces compared: `python -m tests.recorded_v100 OLD.json.gz NEW.json.gz`.
+"""Two published traces compared: `python -m reports.recorded_v100 OLD.json.gz NEW.json.gz`.
 
 Writes `reports/traces/README.md`. Each trace makes a profile and a workload; each workload is replayed on both
 profiles. A workload on the profile of its own trace is marked: it checks only that nothing was lost.
@@ -25,10 +25,10 @@ _COLUMNS = (
     *("step of", "profile of", "kernels", "recorded kernels", "error"),
     *("step", "at its own host's pace", "recorded step", "errors of both"),
 )
-REPORT = Path(__file__).parents[1] / "reports" / "traces" / "README.md"
+REPORT = Path(__file__).parent / "traces" / "README.md"
 _TEXT = """# Two traces of one card, held against each other
 
-`python -m tests.recorded_v100 OLD.json.gz NEW.json.gz` writes this page from two traces that pytorch/kineto publishes
+`python -m reports.recorded_v100 OLD.json.gz NEW.json.gz` writes this page from two traces that pytorch/kineto publishes
 with its plugin for TensorBoard (BSD-3, `tb_plugin/samples`): ResNet-50, 32 images, float32, SGD with momentum on a
 V100, in two formats of 2021:
 
@@ -64,6 +64,7 @@ waiting for data and for copies between host and GPU, which no profile knows.
 
 
 def main(old: Path, new: Path) -> None:
+    """Write the page of two traces."""
     steps = {"old": read_step(old), "new": read_step(new)}
     with TemporaryDirectory() as folder:
         results = _results(steps, Path(folder))

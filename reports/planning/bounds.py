@@ -1,6 +1,6 @@
 """How near `optimal` comes to its bound on the networks of the vDNN paper, as a table and a page.
 
-    python -m tests.planner_table --out reports/planning
+    python -m reports.planning.bounds --out reports/planning
 
 Takes some twenty minutes. Bound and plans are of schedules that recompute nothing and keep weights, their gradients and
 optimizer states on the GPU.
@@ -19,7 +19,6 @@ from typing import Final
 import click
 import msgspec
 
-from tests.toy import ROOT
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -35,6 +34,7 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
+ROOT: Final = Path(__file__).parents[2]
 NETWORKS: Final = (
     *("alexnet", "overfeat", "googlenet", "vgg16_64", "vgg16_128", "vgg16_256", "vgg116", "vgg216", "vgg316", "vgg416"),
 )
@@ -89,6 +89,7 @@ def simulator(scenario: Scenario, memory_gib: float, costs: CostModel) -> Simula
 
 
 def sped_up(costs: CostModel, speed: int) -> CostModel:
+    """The kernels of a model, so many times as fast."""
     return AdjustedCosts(costs, lambda _w, _l, _p, options: tuple(x.retimed(lambda s: s / speed) for x in options))
 
 
@@ -102,6 +103,7 @@ def planned(policy: Policy, machine: Simulator) -> tuple[TrainingPlan, float, fl
 
 
 def row_of(scenario: Scenario, memory_gib: float, speed: int, costs: CostModel, *, tight: bool) -> Row:
+    """The plans of one machine, over their bound; `tight` memory is the least that `optimal` can do with."""
     machine = simulator(scenario, memory_gib, costs)
     plan, chunked_s, chunked_plan_s = planned(CHUNKED, machine)
     _, whole_s, whole_plan_s = planned(WHOLE, machine)
@@ -144,6 +146,7 @@ def tightest_gib(scenario: Scenario, costs: CostModel) -> float:
 
 
 def rows_of(network: str) -> Iterator[Row]:
+    """Yield a row of each memory and speed."""
     scenario = read_scenario(ROOT / "scenarios" / f"{network}.yaml")
     costs = {speed: sped_up(ServerCosts(scenario.server), speed) for speed in SPEEDS}
     for memory_gib, tight in ((USUAL_GIB, False), (tightest_gib(scenario, costs[1]), True)):
@@ -152,9 +155,9 @@ def rows_of(network: str) -> Iterator[Row]:
 
 
 _ABOUT: Final = (
-    "Written by `python -m tests.planner_table`. Iterations of the policy `optimal`, as the simulator replays them, "
-    "over the bound of their certificates: no schedule is faster that runs each kernel once, in this order, and keeps "
-    "weights, their gradients and states on the GPU. 1.005 says that at most 0.5 % of the bound is left to gain. "
+    "Written by `python -m reports.planning.bounds`. Iterations of the policy `optimal`, as the simulator replays "
+    "them, over the bound of their certificates: no schedule is faster that runs each kernel once, in this order, and "
+    "keeps weights, their gradients and states on the GPU. 1.005 says that at most 0.5 % of the bound is left to gain. "
     "Nothing is computed again, neither in the bound nor in a plan; [frontiers](frontiers/README.md) have that. "
     "[MONeT's budgets](monet.md) stand beside. "
     "How long planning takes: [speed](speed.md)."
@@ -171,6 +174,7 @@ _HEADER: Final = (
 
 
 def planner_page(rows: Sequence[Row]) -> str:
+    """Return the page of all rows."""
     met = [row for row in rows if row.chunked <= AIMS[row.speed]]
     chunked = sorted(row.chunked for row in rows)
     network, aim = WHOLE_AIM
@@ -217,6 +221,7 @@ def _times(over_bound: float) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
+    """Return the rows that were written earlier, none where there is no file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:

@@ -1,6 +1,6 @@
 """MONeT's published budgets, and what `optimal` pays for them, as a page.
 
-    python -m tests.monet_table --out reports/planning
+    python -m reports.planning.monet --out reports/planning
 
 MONeT (Shah, Wu, Mohan, Chidambaram, Krähenbühl: Memory Optimization for Deep Networks, ICLR 2021) chooses recomputation
 and the algorithms of convolutions under a budget of memory, and offloads nothing. Its overheads are measured, on a P100
@@ -13,7 +13,6 @@ from typing import Final
 
 import click
 
-from tests.toy import ROOT
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.profile import find_profile, load_profile
@@ -23,6 +22,7 @@ from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import Ready, page, table
 from vdnnsim.scenario.simulator import Simulator
 
+ROOT: Final = Path(__file__).parents[2]
 MACHINE: Final = "p100"
 SEARCH: Final = "20 s"
 
@@ -69,14 +69,15 @@ def row_of(budget: Budget) -> tuple[str, ...]:
 
 
 def budget_page() -> str:
+    """Plan under each of the published budgets, and return the page."""
     return page(
         (
             Heading("MONeT's budgets", 1),
             Ready(
-                "Written by `python -m tests.monet_table`. MONeT (ICLR 2021) decides recomputation and algorithms of "
-                "convolutions together under a budget, and offloads nothing; its overheads are measured on a P100 with "
-                f"PyTorch, over PyTorch. Ours are simulated on the profile `{MACHINE}`, which is carried over from "
-                "sister cards, over the fastest kernels in all the memory that they want; neither context nor "
+                "Written by `python -m reports.planning.monet`. MONeT (ICLR 2021) decides recomputation and algorithms "
+                "of convolutions together under a budget, and offloads nothing; its overheads are measured on a P100 "
+                f"with PyTorch, over PyTorch. Ours are simulated on the profile `{MACHINE}`, which is carried over "
+                "from sister cards, over the fastest kernels in all the memory that they want; neither context nor "
                 "allocator counts. *Within* is the distance to the bound of any schedule. Without host memory nothing "
                 "can leave, as with MONeT."
             ),
