@@ -73,7 +73,6 @@ class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]
         self._gpu = gpu
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Return the results of an operator on CUDA."""
         # In inference mode, autograd does not decompose composites before.
         if rule := _COMPOSITES.get(func):
             return rule(self._gpu, *args, **kwargs)

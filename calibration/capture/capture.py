@@ -50,7 +50,6 @@ class CaptureDevice:
 
     @property
     def name(self) -> str:
-        """Name in a captured step, as `cuda 8.9`."""
         if self.real and self.device_type == "cuda":
             return "cuda {}.{}".format(*torch.cuda.get_device_capability())
         if self.real or self.compute_capability is None:
@@ -59,7 +58,6 @@ class CaptureDevice:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether operators are those of CUDA."""
         return self.name != "cpu"
 
 
@@ -203,7 +201,6 @@ def _blamed(program: Program) -> Iterator[Callable[[Recorder], None]]:
 
 
 def _as_rank(program: Program, device: CaptureDevice) -> AbstractContextManager[None]:
-    """Be a rank of the layout of a program, if it has one."""
     if program.layout is None:
         return nullcontext()
     from calibration.capture.parallel.world import rank_of

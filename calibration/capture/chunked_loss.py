@@ -78,7 +78,6 @@ class _Head:
         self._forward = forward
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits, as a call of the module."""
         with replaced(self.layer, "forward", self._forward):
             result: torch.Tensor = self.layer(x)
         return result

@@ -76,7 +76,6 @@ class Kernel(msgspec.Struct, frozen=True):
     name: str = ""
 
     def run(self, *values: Any, **_: Any) -> None:  # noqa: ANN401 - as Inductor's programs call it
-        """Record a launch."""
         tensors = [
             (value, next(access for begin, access in _ACCESSES if name.startswith(begin)))
             for name, value in zip(self.arguments, values, strict=False)

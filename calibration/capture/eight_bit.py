@@ -29,7 +29,6 @@ class Adam8bit(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Update the parameters that have a gradient."""
         assert closure is None, "of no captured loop"
         for group in self.param_groups:
             for each in group["params"]:

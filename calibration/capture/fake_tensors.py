@@ -141,7 +141,6 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def replaced(owner: Any, name: str, value: object) -> Iterator[None]:  # noqa: ANN401 - a module, a class or an object
-    """Replace an attribute within."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -52,7 +52,6 @@ def _meet(node: Node, first: torch.Tensor, second: torch.Tensor, result: torch.T
 
 
 def _is_in_python() -> bool:
-    """Return whether the backward of a Python function runs."""
     frame = sys._getframe()  # noqa: SLF001 - documented
     while frame.f_back is not None and frame.f_code is not _ENGINE:
         if frame.f_code is _BACKWARD:

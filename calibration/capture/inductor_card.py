@@ -32,7 +32,6 @@ _DEVICE_OF: Final = vars(FakeTensor)["device"].fget
 
 @contextmanager
 def card(compute_capability: tuple[int, int]) -> Iterator[None]:
-    """Let Inductor find a card and Triton."""
     count, threads = multiprocessors_of(compute_capability)
     major, minor = compute_capability
     properties = SimpleNamespace(
@@ -86,8 +85,6 @@ def card(compute_capability: tuple[int, int]) -> Iterator[None]:
 
 
 def move(graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device) -> None:
-    """Move a graph of fake tensors, and its inputs, to a device."""
-
     def move(value: object) -> None:
         if isinstance(value, FakeTensor):
             value.fake_device = device

@@ -67,14 +67,12 @@ def unknown_name(library_name: str, found: str, names: list[str]) -> CaptureErro
 
 
 def torchvision_names() -> list[str]:
-    """Return the names of torchvision's models."""
     library("torchvision")
     names: list[str] = import_module("torchvision.models").list_models()
     return names
 
 
 def timm_names() -> list[str]:
-    """Return the names of timm's models."""
     names: list[str] = library("timm").list_models()
     return names
 

@@ -35,7 +35,6 @@ class LoraLinear(nn.Module):
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """The frozen bias."""
         return dict(self.base.named_parameters(recurse=False)).get("bias")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

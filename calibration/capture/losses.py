@@ -29,11 +29,9 @@ class AssumedLoss:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Assumptions, in sentences."""
         return tuple(self._said)
 
     def labels(self) -> Iterable[torch.Tensor]:
-        """Return the labels made so far."""
         return self._labels.values()
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns

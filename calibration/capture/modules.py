@@ -31,12 +31,10 @@ class ModuleTracker:
 
     @property
     def is_running(self) -> bool:
-        """Whether forward of a module runs."""
         return len(self._running) > 1
 
     @property
     def path(self) -> str:
-        """Path of the running module."""
         return self.modules[self.running].path
 
     def of_parameters(self) -> dict[int, tuple[int, str]]:
@@ -50,8 +48,6 @@ class ModuleTracker:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Track what runs within."""
-
         def enter(module: nn.Module, _: Any) -> None:  # noqa: ANN401 - its arguments
             self._running.append(self._positions.get(id(module), self.running))
 

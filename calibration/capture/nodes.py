@@ -15,7 +15,6 @@ def newest_node() -> int:
 
 
 def is_in_backward() -> bool:
-    """Return whether autograd runs a node."""
     # Not by `running_node`: it is asked for each saved tensor.
     return torch._C._current_autograd_node() is not None  # noqa: SLF001 - as there
 
@@ -52,7 +51,6 @@ class NodeTracker:
             self._operations[newest] = operation
 
     def operation_of(self, node: int) -> int | None:
-        """Return the last operation of the forward of a node."""
         return self._operations.get(node)
 
     def running_backward_of(self) -> int | None:

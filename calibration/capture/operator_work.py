@@ -52,7 +52,6 @@ class Effort:
 
 
 def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> Effort:
-    """Return FLOPs and work of an operation."""
     name, given = name_of(func), arguments_of(func, args, kwargs)
     if name in _FACTORS:
         left, right = (given[each] for each in _FACTORS[name])

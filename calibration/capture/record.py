@@ -49,7 +49,6 @@ class Call:
         result: object,
         number_of: Callable[[torch.Tensor], int | None],
     ) -> "Call":
-        """Return the call of arguments and a result."""
         leaves, arguments = tree_flatten((args, dict(kwargs)))
         read, made = (tuple(map(number_of, tensors_in(each))) for each in (leaves, result))
         return cls(func, tuple(map(_without_content, leaves)), arguments, read, made)

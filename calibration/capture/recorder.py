@@ -72,7 +72,6 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record what runs within."""
         with ExitStack() as stack:
             if not self.is_compiled:
                 # Dynamo would trace its hooks.
@@ -87,7 +86,6 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             yield
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Run an operation and record it."""
         if self._is_aside:
             return func(*args, **kwargs)
         if func is RECORD_STREAM:
@@ -153,7 +151,6 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         self.storages.free(tensor)
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase."""
         self._phase = phase
         if phase is Phase.FORWARD:
             self._forwards.clear()

@@ -83,7 +83,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> bool:
-        """Whether the model runs with real tensors."""
         return self.real or bool(self.pretended)
 
     @property
@@ -103,7 +102,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def short_name(self) -> str:
-        """Name of the model for files."""
         return model_name(self.name)
 
     def check(self) -> None:

@@ -75,7 +75,6 @@ _CASTS: Final = frozenset({"aten._to_copy.default"})
 
 
 def operands_of(record: Record, records: Sequence[Record], lives: Sequence[Life]) -> tuple[Operand, ...]:
-    """Return the operands of an operation with their roles."""
     made = set(records[record.forward].results) if record.forward is not None else set()
     return tuple(
         Operand(_role(record, lives[number].kind, access, number in made), tensor, access)

@@ -36,7 +36,6 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the operator returns
-        """Dispatch an operator, as PyTorch calls it."""
         if not self.opened.isdisjoint(types):
             return NotImplemented
         if func is _DEVICE and isinstance(args[0], FakeTensor):
@@ -51,7 +50,6 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """Whether Dynamo traces within it."""
         return cls.is_compiled
 
     ignore_compile_internals = is_infra_mode
@@ -96,7 +94,6 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def with_leaves_replaced(kind: type | tuple[type, ...], replace: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401
-    """Return arguments of an operator with leaves of a kind replaced."""
     if isinstance(value, kind):
         return replace(value)
     if isinstance(value, dict):
@@ -124,7 +121,6 @@ def only_writes(func: OpOverload) -> bool:
 
 
 def is_random(func: OpOverload) -> bool:
-    """Return whether an operator draws random numbers."""
     return torch.Tag.nondeterministic_seeded in func.tags
 
 

@@ -95,7 +95,6 @@ def _without_memory(request: Request, real: CapturedStep) -> str:
 
 
 def with_notes(step: CapturedStep, loss: AssumedLoss) -> CapturedStep:
-    """Return a step with the notes of its loss."""
     return msgspec.structs.replace(step, notes=(*step.notes, *loss.notes))
 
 
@@ -203,7 +202,6 @@ class _Inputs:
         return notes
 
     def make(self) -> Arguments:
-        """Return the arguments of the model's forward."""
         if self._own is not None:
             own = self._own()
             return own if self._is_real else copied(own, values=False)

@@ -87,12 +87,10 @@ class TapeRecorder:
     _stream: int = field(default_factory=_current_stream)
 
     def touch(self, storages: Iterable[int]) -> None:
-        """Note storages that an operation touches."""
         if _current_stream() != self._stream:
             self._aside.update(storages)
 
     def lend(self, storages: Iterable[int]) -> None:
-        """Note storages that are lent to a stream."""
         self._aside.update(storages)
 
     def save(self, tensor: torch.Tensor, storage: int, records: Sized) -> tuple[int, torch.Tensor]:
@@ -108,13 +106,11 @@ class TapeRecorder:
         return save, kept.clone() if self.gives_away else kept
 
     def unpack(self, save: int, issued: int) -> None:
-        """Note a tensor that is unpacked."""
         self.unpacks.append(Unpack(issued, save))
 
     def finish(
         self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence[Record], of_model: int
     ) -> Tape:
-        """Return the tape with new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
         calls = tuple(each.call.renumbered(numbers) for each in records)

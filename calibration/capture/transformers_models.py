@@ -31,7 +31,6 @@ _OWN_CODE: Final = "expected a function that makes the model, FILE.py:NAME"
 
 
 def transformers_names() -> list[str]:
-    """Return the types of transformers' models."""
     return sorted(_types())
 
 

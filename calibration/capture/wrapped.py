@@ -24,7 +24,6 @@ def within_ddp(model: nn.Module) -> nn.Module:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether FSDP shards a part of a model."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return False
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel

@@ -60,14 +60,12 @@ class CpuDevice:
         torch.set_num_threads(self.compute_threads)
 
     def new_stream(self) -> WorkerStream:
-        """Return a further stream; it lives until `close`."""
         stream = self._start_stream(1)
         # The new thread has changed the default of further threads.
         torch.set_num_threads(self.compute_threads)
         return stream
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized bytes; see the interface."""
         self._check_room(nbytes)
         try:
             tensor = torch.empty(nbytes, dtype=torch.uint8)
@@ -78,7 +76,6 @@ class CpuDevice:
         return tensor
 
     def release(self, tensor: torch.Tensor) -> None:
-        """Release what `allocate` returned."""
         held_bytes = tensor.nbytes - self._away_bytes.pop(_address(tensor), 0)
         assert held_bytes <= self._live_bytes, "more is released than was allocated"
         self._live_bytes -= held_bytes
@@ -89,7 +86,6 @@ class CpuDevice:
         self._live_bytes -= extent.nbytes
 
     def allocate_extent(self, extent: torch.Tensor) -> None:
-        """Count an extent as allocated again."""
         self._check_room(extent.nbytes)
         self._away_bytes[_address(extent)] -= extent.nbytes
         self._live_bytes += extent.nbytes
@@ -120,7 +116,6 @@ class CpuDevice:
         self._clock.restart()
 
     def now_s(self) -> float:
-        """Seconds since `begin`."""
         return self._clock.now_s()
 
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
@@ -138,7 +133,6 @@ class CpuDevice:
         return MemoryCount(self._peak_bytes - self._baseline_bytes, None, None)
 
     def in_use(self) -> MemoryCount:
-        """Return what is allocated."""
         return MemoryCount(self._live_bytes, None, None)
 
     def context_bytes(self) -> None:
@@ -166,5 +160,4 @@ class CpuDevice:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Return where the storage of a tensor begins."""
     return tensor.untyped_storage().data_ptr()

@@ -49,7 +49,6 @@ class CudaStream:
         return Interval(start, self.mark())
 
     def mark(self) -> CudaMark:
-        """Record an event."""
         return self._mark(self.stream)
 
     def wait(self, mark: Mark) -> None:
@@ -102,7 +101,6 @@ class CudaDevice:
         return CudaStream(torch.cuda.Stream(self.torch_device), self._marked)  # type: ignore[no-untyped-call]
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized bytes; see the interface."""
         with torch.cuda.stream(self.compute.stream), _out_of_memory():
             return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
 
@@ -117,11 +115,9 @@ class CudaDevice:
         return self._pinned.take(nbytes)
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Unpin what `pin` returned; see the interface."""
         self._pinned.give_back(tensor)
 
     def empty_cache(self) -> None:
-        """Free unused segments."""
         torch.cuda.synchronize(self.torch_device)
         torch.cuda.empty_cache()
 
@@ -140,7 +136,6 @@ class CudaDevice:
         self._origin_s = perf_counter()
 
     def now_s(self) -> float:
-        """Seconds since `begin`."""
         return perf_counter() - self._origin_s
 
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
@@ -154,7 +149,6 @@ class CudaDevice:
         return self._counted("peak") - self._at_begin
 
     def in_use(self) -> MemoryCount:
-        """Return what is requested, allocated and reserved."""
         return self._counted("current")
 
     def context_bytes(self) -> int | None:

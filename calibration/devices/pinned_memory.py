@@ -41,7 +41,6 @@ class PinnedMemory:
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether it was pinned here, and not in a parent."""
         return self._process == os.getpid()
 
     def take(self, nbytes: int) -> torch.Tensor:

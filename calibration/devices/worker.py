@@ -39,7 +39,6 @@ class HostClock:
             nothing.poll(0)
 
     def restart(self) -> None:
-        """Set the clock to zero."""
         self._origin_s = self.moment_s()
 
     def shown_at(self, moment_s: float) -> float:
@@ -47,7 +46,6 @@ class HostClock:
         return moment_s - self._origin_s
 
     def now_s(self) -> float:
-        """Return what the clock shows."""
         return self.shown_at(self.moment_s())
 
 
@@ -125,7 +123,6 @@ class WorkerStream:
         return Interval(start, end)
 
     def mark(self) -> WorkerMark:
-        """Queue a point."""
         mark = WorkerMark(self._clock)
         queued_s = self._clock.moment_s()
         self._put(lambda: mark.reach(max(self._free_s, queued_s)))
@@ -146,7 +143,6 @@ class WorkerStream:
         return current_thread() is self._thread
 
     def take_failure(self) -> BaseException | None:
-        """Return and clear the failure of a synchronized stream."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -158,7 +154,6 @@ class WorkerStream:
             self._open = False
 
     def join(self) -> None:
-        """Wait until the thread has ended."""
         self._thread.join()
 
     @property

@@ -157,7 +157,6 @@ def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
 
 
 def _kernel_call(plan: TrainingPlan, position: int, operation: Compute, library: DryRunLibrary) -> KernelCall:
-    """Find the kernel of an operation, and its buffers by their roles."""
     layer = plan.workload.graph.layers[operation.layer]
     workspace = _first(operation, Role.WORKSPACE)
     if fault := _operand_fault(plan, operation):

@@ -44,7 +44,6 @@ class Residents:
         self.runs += 1
 
     def release(self) -> None:
-        """Release everything, and what the device's allocator caches."""
         while self._held:
             self._device.release(self._held.popitem()[1])
         self._device.empty_cache()
@@ -94,7 +93,6 @@ class DeviceBuffers:
         return self._tensors[buffer]
 
     def flat(self, buffer: int, extent: range | None = None) -> torch.Tensor:
-        """The bytes of a buffer, or some of them."""
         return self._bytes[buffer] if extent is None else self._bytes[buffer][extent.start : extent.stop]
 
     def release_extent(self, buffer: int, extent: range) -> None:
@@ -104,7 +102,6 @@ class DeviceBuffers:
         self.away_bytes[buffer] += len(extent)
 
     def allocate_extent(self, buffer: int, extent: range) -> None:
-        """Allocate memory for an extent of a buffer again."""
         assert isinstance(self._device, ReleasesExtents), "refuse_impossible refuses other plans"
         self._device.allocate_extent(self.flat(buffer, extent))
         self.away_bytes[buffer] -= len(extent)
@@ -115,7 +112,6 @@ class DeviceBuffers:
         self._add(buffer, self._device.allocate(nbytes) if stayed is None else stayed)
 
     def lay(self, buffer: int, storage: int, nbytes: int) -> None:
-        """Lay a buffer over the first bytes of another one."""
         self._add(buffer, self._bytes[storage][:nbytes])
         self._aliased.add(buffer)
 

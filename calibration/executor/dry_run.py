@@ -35,7 +35,6 @@ class DryRunLibrary:
 
     @classmethod
     def of(cls, device: Device, library: KernelLibrary) -> "DryRunLibrary":
-        """Wrap a library, unless it is wrapped already."""
         return library if isinstance(library, cls) else cls(device, library)
 
     @property

@@ -100,7 +100,6 @@ class Executor:
         self._loss = torch.zeros(1, device=device.torch_device)
 
     def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
-        """Return the workspace of each algorithm; see the protocol."""
         offered = self._library.kernels(workload, layer, phase)
         return {each.algorithm: each.workspace_bytes for each in offered if each.workspace_bytes is not None}
 
@@ -131,7 +130,6 @@ class Executor:
         return overflow
 
     def walk(self, compiled: CompiledPlan) -> PlanWalk:
-        """Return what issues a plan."""
         return self.walk_type(
             self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept
         )

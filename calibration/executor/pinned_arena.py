@@ -93,7 +93,6 @@ class PinnedArena:
 
     @property
     def nbytes(self) -> int:
-        """Size of the region."""
         return 0 if self._region is None else self._region.nbytes
 
     def reserve(self, nbytes: int) -> None:
@@ -110,6 +109,5 @@ class PinnedArena:
             self._device.unpin(former)
 
     def slice(self, offset: int, nbytes: int) -> torch.Tensor:
-        """Return bytes of the region."""
         assert self._region is not None, "no region was reserved"
         return self._region[offset : offset + nbytes]

@@ -43,7 +43,6 @@ class PlanWalk:
     kept: frozenset[BufferKind]
 
     def __post_init__(self) -> None:
-        """Stand before the first operation."""
         device = self.device
         self._plan = self.compiled.plan
         self._buffers = DeviceBuffers(device, self.compiled.forms, self.residents)
@@ -125,7 +124,6 @@ class PlanWalk:
             self._change_memory(operation)
 
     def release_all(self) -> None:
-        """Wait for the device, and release all buffers."""
         try:
             self.device.synchronize([self.device.compute, self.device.memory])
         finally:
@@ -220,7 +218,6 @@ class WorkspaceMemory:
         self._held: dict[int, int] = {}
 
     def allocate(self, workspace: int) -> None:
-        """Allocate a workspace where the plan does."""
         self._held[workspace] = 0
         self._resize(workspace, self._compiled.idle_bytes.get(workspace, 0))
 
@@ -238,7 +235,6 @@ class WorkspaceMemory:
             self._resize(call.workspace, self._compiled.idle_bytes[call.workspace])
 
     def release(self, workspace: int) -> None:
-        """Release a workspace."""
         self._resize(workspace, 0)
         del self._held[workspace]
 

@@ -112,7 +112,6 @@ class _Streams:
         )
 
     def reached_s(self, stream: Stream) -> float:
-        """Return when all was done that a stream has waited for."""
         return max(self._done_s[position] for position in self.order.reach(stream).values())
 
 

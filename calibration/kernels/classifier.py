@@ -15,7 +15,6 @@ from vdnnsim.errors import ExecutionRefused
 
 
 def fully_connected_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
-    """Return the one kernel for a phase of a fully connected layer."""
     x = site.layer.in_shapes[0]
     reordered = site.channels_last and x.height * x.width > 1
     copy = (Part((site.workload.batch_size, x.elements), site.dtype),)

@@ -115,7 +115,6 @@ def _cudnn_forward(
 
 
 def explicit_gemm(site: Site, operator: Convolution, phase: Phase) -> Kernel:
-    """Return the kernel for a phase of a convolution by explicit GEMM."""
     unfolding = _Unfolding(site, operator)
     run = {
         Phase.FORWARD: unfolding.forward,

@@ -43,7 +43,6 @@ class Target:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a graph of the frontend that name its device."""
         return {"device_property": self.properties} if self.handle is None else {"handle": self.handle}
 
 
@@ -113,7 +112,6 @@ class PlanFinder:
     _notes: dict[tuple[Phase, ElementType, bool, int], _Notes] = field(default_factory=dict)
 
     def find(self, problem: ConvolutionProblem) -> Offer:
-        """Return the plans that `cudnn_plans` admits for a problem."""
         graph, operands = _graph(problem, self.target)
         _list_plans(graph)
         plans = []
@@ -176,7 +174,6 @@ def _list_plans(graph: Any) -> None:  # noqa: ANN401
 
 
 def _graph(problem: ConvolutionProblem, target: Target) -> tuple[Any, dict[str, Any]]:
-    """Return a graph of the one operation, and its tensors by name."""
     cudnn = frontend()
     element = {
         ElementType.FLOAT32: cudnn.data_type.FLOAT,

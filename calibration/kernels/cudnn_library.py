@@ -68,7 +68,6 @@ class CudnnLibrary:
     _offers: dict[ConvolutionProblem, Offer] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Look for plans on the GPU of the handle."""
         self._cudnn = frontend()
         self._finder = PlanFinder(Target(handle=self.handle))
 
@@ -139,7 +138,6 @@ class PlanExecution:
     execute: Callable[[dict[str, torch.Tensor], torch.Tensor | None], None]
 
     def forward(self, tensors: KernelTensors) -> None:
-        """Y, then the bias added in place."""
         weights, bias = self.site.weights(tensors.weights)
         y = given(tensors.output)
         self.execute({"X": tensors.inputs[0], "W": weights, "Y": y}, tensors.workspace)

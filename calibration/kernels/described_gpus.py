@@ -67,7 +67,6 @@ SM_90: Final = Limits(900, 227, 2048, 32)
 
 
 def properties_of(limits: Limits, board: Board) -> dict[str, object]:
-    """Return the properties of a GPU by cuDNN's names."""
     return {
         "deviceName": board.name,
         "cudaDeviceId": 0,

@@ -53,8 +53,6 @@ def add_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
 
 
 def concat_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
-    """Return the one kernel for a phase of a concatenation along the channels."""
-
     def forward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         torch.cat(tensors.inputs, 1, out=given(tensors.output))
 
@@ -84,7 +82,6 @@ STEP = 2
 
 
 def update_kernels(site: Site) -> tuple[Kernel, ...]:
-    """Return the one kernel that updates the weights of a layer."""
     match site.workload.optimizer:
         case Optimizer.SGD:
             return site.only(_sgd)

@@ -128,7 +128,6 @@ class Site:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the elements of maps and weights."""
         return dtype_of(self.workload.element_type)
 
     def map_part(self, shape: MapShape, dtype: torch.dtype | None = None) -> Part:
@@ -148,7 +147,6 @@ class Site:
         return weight_views(self.layer, flat, channels_last=self.channels_last)
 
     def only(self, run: Run, parts: tuple[Part, ...] = (), *, allocates: bool = False) -> tuple[Kernel, ...]:
-        """Return the only algorithm of a phase; for the arguments see `kernel`."""
         return (self.kernel(ONLY, "", run, parts, allocates=allocates),)
 
     def kernel(

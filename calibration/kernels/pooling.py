@@ -19,7 +19,6 @@ _DIVISOR_OVERRIDE = None
 
 
 def pooling_kernels(site: Site, operator: Pooling, phase: Phase) -> tuple[Kernel, ...]:
-    """Return the one kernel for a phase of a pooling layer."""
     kernels = _average_kernels if operator.average else _maximum_kernels
     # A dX that is accumulated is written to a tensor of its own first.
     adds = phase is not Phase.FORWARD and site.added_to(0)

@@ -22,7 +22,6 @@ _DTYPES = {
 
 
 def dtype_of(element_type: ElementType) -> torch.dtype:
-    """Return PyTorch's dtype of an element type."""
     return _DTYPES[element_type]
 
 
@@ -36,7 +35,6 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Its bytes."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 

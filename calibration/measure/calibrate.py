@@ -47,7 +47,6 @@ class Settings:
 
     @property
     def networks(self) -> str:
-        """Names of the networks with their batch sizes."""
         return ", ".join(f"{each.graph.name} ({each.batch_size})" for each in self.workloads)
 
 
@@ -179,7 +178,6 @@ class Calibrator:
         )
 
     def _server(self, machine: MeasuredMachine, table: str, copies: str) -> Server:
-        """Return the content of the profile and its tables."""
         kernels = kernels_beside(self.out, table, tf32=self.settings.tf32, channels_last=self.library.channels_last)
         return Server(
             name=self.out.stem,

@@ -46,12 +46,10 @@ def host_memory_bytes(limit: Path = _LIMIT) -> int:
 
 
 def host_steps(extent: Extent) -> int:
-    """Return the number of measurements of `measure_host`."""
     return 3 + len(_pin_sizes(extent))
 
 
 def measure_host(device: Device, session: Session, extent: Extent, kernel: Callable[[], None]) -> HostCosts:
-    """Measure the host with an otherwise idle device."""
     target, source = device.allocate(_SMALL), device.pin(_SMALL)
 
     def copy() -> None:

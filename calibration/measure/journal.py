@@ -83,7 +83,6 @@ class Journal:
             return None
 
     def keep(self, key: str, value: object) -> None:
-        """Write a finished measurement to the file."""
         assert key not in self._known, f"{key} is measured twice"
         plain = msgspec.to_builtins(value)
         try:
@@ -93,16 +92,13 @@ class Journal:
         self._known[key] = plain
 
     def __len__(self) -> int:
-        """Return the number of measurements."""
         return len(self._known)
 
     def remove(self) -> None:
-        """Delete the file."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
-        """Return the journal."""
         return self
 
     def __exit__(

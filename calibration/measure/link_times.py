@@ -131,14 +131,12 @@ class TimedCopy:
 
     @property
     def row(self) -> CopyRow:
-        """The copy as a row of the table that the profile names."""
         found, note = self.sample, "spreads too much to be used" if self.sample.is_refused else ""
         kind = self.direction, self.host_memory, self.beside, self.nbytes
         return CopyRow(*kind, found.median, found.spread, found.count, note)
 
 
 def link_steps(extent: Extent) -> int:
-    """Return the number of measurements of `measure_link`."""
     return 4 * len(copy_sizes(extent.largest_copy)) + 2 * (3 + len(MORE_STREAMS))
 
 

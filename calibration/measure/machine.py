@@ -243,7 +243,6 @@ class Line:
 
     @property
     def quality(self) -> str:
-        """Text on the errors of the line."""
         off = f"{percent(self.residual, digits=1)} in the mean and {percent(self.worst)} at worst"
         return f"a line from {format_seconds(self.latency_s)} on that is off by {off}"
 

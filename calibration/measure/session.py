@@ -58,7 +58,6 @@ class Session:
         return sample
 
     def remark(self, name: str, text: str) -> None:
-        """Warn of a remark on a measurement, if there is one."""
         if text:
             self.warnings.append(f"{name}: {text}")
 

@@ -15,7 +15,6 @@ _NAMED: Final = 5
 
 
 def summary_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
-    """Return the figures of a calibration and statistics of its kernels, as cells."""
     figures = [(figure.path, figure.text, figure.source) for figure in calibration.server.figures]
     return [*figures, *_kernels(calibration.rows), *_predictions(calibration)]
 

@@ -48,7 +48,6 @@ class TorchBuild:
 
     @property
     def soname(self) -> str:
-        """The name by which PyTorch loads the runtime."""
         return self.runtime.name
 
 
@@ -133,7 +132,6 @@ def _library_sources() -> list[Path]:
 
 
 def _digest(torch: TorchBuild, compiler: str) -> str:
-    """Return a hash of all that a compiled runtime depends on."""
     digest = hashlib.sha256()
     read = [path for path in sorted(_SOURCES.rglob("*")) if path.suffix in {".c", ".h"}]
     stated = ("cuda_runtime_api.h", "cuda.h", "cublas_api.h", "cudnn_version.h", "cudnn_graph.h")

@@ -126,14 +126,12 @@ class Card:
     host: Host
 
     def integer(self, name: str) -> int:
-        """Return one of the properties that are whole numbers."""
         value = self.properties[name]
         assert isinstance(value, int), name
         return value
 
     @property
     def name(self) -> str:
-        """Its name in PyTorch."""
         return str(self.properties["deviceName"])
 
     @property

@@ -24,7 +24,6 @@ _ORIGINS: Final = {
 
 
 def memory_rows(outcome: Outcome, memory_bytes: int) -> list[tuple[str, ...]]:
-    """Return the peaks of each process on each GPU."""
     several = len(outcome.processes) > 1
     return [
         (
@@ -87,7 +86,6 @@ def step_rows(outcome: Outcome) -> list[tuple[int, ...]]:
 
 
 def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
-    """Return the findings on a command, a sentence each."""
     found = fullest(outcome)
     if found is None:
         return ["no process of the command used a GPU, or its Python ignores PYTHONPATH"]
@@ -230,7 +228,6 @@ def _count(number: int, what: str) -> str:
 
 
 def snapshot_names(processes: Sequence[Process]) -> tuple[str, ...]:
-    """Return the file name of each process's snapshot."""
     if len(processes) == 1:
         return ("snapshot.pickle",)
     return tuple(f"snapshot_{number}.pickle" for number in range(len(processes)))

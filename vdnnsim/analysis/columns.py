@@ -51,7 +51,6 @@ class Measured:
 
     @classmethod
     def of(cls, result: ScenarioResult, row: PolicyResult) -> "Measured":
-        """Return the inputs of a row of a result."""
         rate = row.metrics.images_per_s
         if result.gpus > 1:
             assert row.server_trace is not None
@@ -89,12 +88,10 @@ class Column:
     short: str = ""
 
     def of(self, measured: Measured) -> Value:
-        """Return the cell of a computed column."""
         assert self.value is not None, f"{self.name} names rows"
         return self.value(measured)
 
     def number(self, measured: Measured) -> float:
-        """Return the cell of a quantity."""
         value = self.of(measured)
         assert isinstance(value, int | float), f"{self.name} is no quantity"
         return value

@@ -44,7 +44,6 @@ class Standing:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """All policies of the row."""
         return (self.row.policy, *self.same_plan, *self.same_numbers)
 
 
@@ -72,5 +71,4 @@ class Comparison:
 
     @property
     def unfit(self) -> tuple[PolicyResult, ...]:
-        """The policies that do not fit, in their order."""
         return tuple(row for row in self.result.slowest if not row.fits)

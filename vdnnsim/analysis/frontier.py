@@ -51,7 +51,6 @@ class FrontierPoint:
 
     @property
     def gap(self) -> float | None:
-        """Gap of the plan as a fraction."""
         return None if self.bound is None else self.plan.iteration_s / self.bound.seconds - 1
 
 

@@ -45,7 +45,6 @@ def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> Kern
 
 
 def joined_origins(origins: Iterable[KernelOrigins]) -> KernelOrigins:
-    """Return the kernels of several workloads on one machine."""
     every = list(origins)
     seconds: dict[Origin, float] = defaultdict(float)
     for each in every:

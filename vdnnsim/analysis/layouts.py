@@ -93,7 +93,6 @@ class LayoutRanking:
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """All, in order."""
         return (*(each.layout for each in self.ranked), *(each.layout for each in self.refused))
 
     @property
@@ -104,7 +103,6 @@ class LayoutRanking:
 
     @property
     def unit(self) -> str:
-        """Of the rates."""
         return "tokens/s per GPU" if self.sample.tokens else f"{self.sample.names}/s of all GPUs"
 
 

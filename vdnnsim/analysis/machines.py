@@ -41,7 +41,6 @@ class Offer:
 
     @property
     def name(self) -> str:
-        """All names."""
         return ", ".join(self.names)
 
 
@@ -86,7 +85,6 @@ class Ranking:
 
     @property
     def unit(self) -> str:
-        """Unit of the costs."""
         return f"{self.currency} per {'1000 steps' if self.samples_per_epoch is None else 'epoch'}"
 
     @property

@@ -14,7 +14,6 @@ from vdnnsim.plans.training_plan import BufferKind
 
 
 def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:
-    """Return the stalls of the compute stream by cause, longest first."""
     total: Counter[StallCause] = Counter()
     for stall in trace.stalls:
         total[stall.cause] += stall.end_s - stall.start_s  # type: ignore[assignment]  # a Counter sums floats as well
@@ -71,7 +70,6 @@ def performance_ratios(oracle: RunMetrics, metrics: RunMetrics) -> tuple[float, 
 
 
 def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:
-    """Return the metrics of a trace."""
     plan = trace.plan
     stalls = stall_seconds(trace)
     return RunMetrics(

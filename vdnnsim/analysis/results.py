@@ -84,7 +84,6 @@ class PolicyResult:
 
     @property
     def fits(self) -> bool:
-        """Whether the policy trains the network on this machine."""
         return self.refusal is None
 
     def held_bytes(self, gpu: Gpu) -> int:
@@ -120,7 +119,6 @@ class Declined:
 
     @classmethod
     def by(cls, policy: str, refusal: PolicyError) -> "Declined":
-        """Return the refusal of a policy by its label."""
         return cls(policy, str(refusal).removeprefix(f"{policy}: "))
 
 

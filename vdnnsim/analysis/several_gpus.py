@@ -83,7 +83,6 @@ class Exchange:
 
 
 def exchanges(server_trace: ServerTrace) -> tuple[Exchange, ...]:
-    """Return the exchanges of an iteration in order."""
     found = []
     for spans in zip(*(trace.spans_on(Stream.COMMUNICATION) for trace in server_trace.gpus), strict=True):
         all_reduce = server_trace.gpus[0].plan.operations[spans[0].operation]
@@ -111,13 +110,11 @@ class LoadCurve:
 
     @property
     def _steps(self) -> list[tuple[float, float]]:
-        """Rate and length of each step."""
         lengths_s = (after - before for before, after in pairwise((*self.times_s, self.end_s)))
         return list(zip(self.rates_bytes_per_s, lengths_s, strict=True))
 
     @property
     def carried_bytes(self) -> float:
-        """Bytes carried."""
         return sum(rate * length_s for rate, length_s in self._steps)
 
     def share_of_use(self, bytes_per_s: float) -> float:

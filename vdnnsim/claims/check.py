@@ -67,7 +67,6 @@ class ClaimRow:
 
     @property
     def is_met(self) -> bool:
-        """Whether it is reproduced."""
         return self.verdict is Verdict.REPRODUCED
 
     @property
@@ -77,7 +76,6 @@ class ClaimRow:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row in the order of `COLUMNS`."""
         values = (getattr(self, name) for name in COLUMNS)
         return tuple(value.value if isinstance(value, Verdict) else value for value in values)
 
@@ -100,7 +98,6 @@ class ClaimCount:
 
     @classmethod
     def of(cls, rows: Sequence[ClaimRow]) -> "ClaimCount":
-        """Count the claims of rows."""
         text, tables = ([row for row in rows if row.of_table is of_table] for of_table in (False, True))
         ids = {row.claim_id for row in text}
         missed = {row.claim_id for row in text if not row.is_met}
@@ -109,7 +106,6 @@ class ClaimCount:
         return cls(len(ids), len(ids) - len(missed), len(trivial), len(tables), met)
 
     def __str__(self) -> str:
-        """`34 of 35 claims reproduced, 4 of them by construction`: those of the text."""
         trivial = f", {self.by_construction} of them by construction" if self.by_construction else ""
         return f"{self.reproduced} of {self.claims} claims reproduced{trivial}"
 
@@ -141,7 +137,6 @@ class Metrics(Generic[Runs]):
         return self.row(claim, self.simulate(claim, runs, hardware), hardware)
 
     def row(self, claim: Claim, value: Value, hardware: str) -> ClaimRow:
-        """Return the row of a claim with its number."""
         seen_in = self.seen_in(_on(claim, hardware), self.networks(claim))
         return judge(claim, value, metric=self.describe(claim), scenario=seen_in)
 
@@ -150,7 +145,6 @@ class Metrics(Generic[Runs]):
         return self.together(claim, [self.of_one(claim, runs, hardware, each) for each in self.networks(claim)])
 
     def of_one(self, claim: Claim, runs: Runs, hardware: str, network: NetworkBatch) -> Any:  # noqa: ANN401  # of its metric
-        """Return the value of one network of a claim."""
         return self.named[claim.metric].of_one(runs, _on(claim, hardware), network)
 
     def together(self, claim: Claim, found: Sequence[Any]) -> Value:
@@ -164,7 +158,6 @@ class Metrics(Generic[Runs]):
         return value if isinstance(value, str) else value / FACTORS[claim.unit]
 
     def networks(self, claim: Claim) -> tuple[NetworkBatch, ...]:
-        """Return the networks of a claim with their batch sizes."""
         if isinstance(claim.networks, str):
             return self.groups[claim.networks]
         return tuple(map(read_network, claim.networks))
@@ -201,7 +194,6 @@ def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow
 
 
 def is_met(claim: Claim, value: Value) -> bool:
-    """Whether a value is within the tolerance of a claim."""
     if isinstance(value, str):
         return value == claim.expected
     low, high = claim.bounds()

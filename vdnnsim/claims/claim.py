@@ -114,5 +114,4 @@ def read_claims(paper: str) -> ClaimsFile:
 
 
 def read_data(paper: str, name: str, kind: type[Data]) -> Data:
-    """Return the data of a YAML file in the folder of a paper."""
     return msgspec.yaml.decode(resources.files(__package__).joinpath(paper, name).read_bytes(), type=kind)

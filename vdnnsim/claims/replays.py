@@ -37,8 +37,6 @@ Ranks = tuple[tuple[tuple[str, int], ...], ...]
 
 
 def remembered(method: Callable[Concatenate[Any, Arguments], Made]) -> Callable[Concatenate[Any, Arguments], Made]:
-    """Cache the results of a method in its object, by arguments."""
-
     @wraps(method)
     def make(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:  # noqa: ANN401  # any replays
         made = vars(self).setdefault(f"_made_by_{method.__name__}", {})
@@ -76,7 +74,6 @@ def ranks(costs: CostTable) -> Ranks:
 
 
 def ranks_seen(policy: Policy, ranked: Ranks) -> Hashable:
-    """Return the part of the ranks on which a policy depends."""
     match getattr(policy, "algorithms", None):
         case Algorithms.PERFORMANCE_OPTIMAL:
             return tuple(each[0] for each in ranked)

@@ -52,7 +52,6 @@ codecs.register_error(_SPELLED, _spelled)
 
 
 def main() -> None:
-    """Run the command line."""
     run_command(cli)
 
 

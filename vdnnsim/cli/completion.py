@@ -36,11 +36,9 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # is not generic before
         self._names, self._several = names, several
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401, ARG002  # as click has it
-        """Return the text."""
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # as click has it
-        """Return the names that fit."""
         before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
         return completed((f"{before}{comma}{each}" for each in self._names()), f"{before}{comma}{last}")
 

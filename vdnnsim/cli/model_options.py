@@ -50,7 +50,6 @@ def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], pr
 
 
 def captures(command: Command) -> Command:
-    """Add the options of a capture to a command."""
     return _with_options(command, CAPTURE)
 
 
@@ -60,7 +59,6 @@ def captures_ranks(command: Command) -> Command:
 
 
 def describes_model(command: Command) -> Command:
-    """Add the options of a model to a command, without its machine."""
     text = "A PyTorch model in place of SCENARIO, as `capture` takes it."
     model = click.option("--model", type=MODELS, metavar="MODEL", help=text)
     batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}

@@ -32,7 +32,6 @@ class FilePath(click.Path):
         super().__init__(readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
-        """Refuse an empty path."""
         if value == "" and param is not None:
             raise InputError(f"{param.opts[0]}: found '', expected a path")
         return super().convert(value, param, ctx)
@@ -61,7 +60,6 @@ class NamedFile(FilePath):
             ) from None
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # as click has it
-        """Return the names of files that fit."""
         return completed(files_of(self._folders), incomplete)
 
 
@@ -73,7 +71,6 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the table as
 
 
 def out_option(default: str, metavar: str = "DIR") -> Callable[[Command], Command]:
-    """Return the option `--out`."""
     return click.option("--out", metavar=metavar, type=FilePath(), help=f"Where to write; by default {default}.")
 
 
@@ -130,7 +127,6 @@ def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
 
 
 def parse_time_limit(text: str) -> "TimeLimit":
-    """Return the value of `--time-limit`, or raise InputError."""
     from vdnnsim.planning.deadline import TimeLimit
 
     return read_option("--time-limit", TimeLimit.parse, text)

@@ -36,12 +36,10 @@ class Output:
 
     @property
     def has_all(self) -> str:
-        """Where all columns are."""
         return "--csv FILE writes all" if self.csv_file is None else f"{self.csv_file} has all"
 
     @property
     def is_for_programs(self) -> bool:
-        """Whether standard output gets CSV or JSON."""
         return self.as_json or self.csv_file == _STANDARD_OUTPUT
 
     def check(self) -> None:
@@ -96,7 +94,6 @@ def _write_with_notices(text: str, notices: Sequence[str]) -> None:
 
 
 def write_result(text: str) -> None:
-    """Write a result to standard output; exit with 1 where its reader has closed it."""
     if sys.stdout is None:
         raise OutputError("standard output is closed; results go there")
     try:
@@ -137,7 +134,6 @@ def check_folder(folder: Path) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Raise OutputError for a file that cannot be written."""
     if file.is_dir():
         raise OutputError(f"{file}: cannot be written: {strerror(EISDIR)}")
     _try(file, file.absolute().parent)

@@ -115,7 +115,6 @@ def _server(hardware: str, gpus: int | None) -> "tuple[str, Profile]":
 
 
 def _of_rank(request: "Request", layout: "Layout") -> "Request":
-    """Return the request of one rank."""
     import msgspec
 
     return msgspec.structs.replace(

@@ -37,14 +37,12 @@ class _Bar:
         self._task = self._progress.add_task("", total=total)
 
     def __enter__(self) -> Self:
-        """Draw the bar."""
         self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Remove it."""
         self._progress.stop()
 
 
@@ -56,7 +54,6 @@ class ProgressBar(_Bar):
         super().__init__(MofNCompleteColumn(), TimeElapsedColumn(), total=None, auto_refresh=False)
 
     def expect(self, count: int) -> None:
-        """Set the number of steps."""
         self._progress.update(self._task, total=count, refresh=True)
 
     def done(self, name: str, row: str = "") -> None:
@@ -73,7 +70,6 @@ class SearchLine(_Bar):
         super().__init__(TimeElapsedColumn(), total=None, auto_refresh=True)
 
     def tell(self, line: str) -> None:
-        """Show a line."""
         self._progress.update(self._task, description=line)
 
     def tried(self, way: "Way") -> None:
@@ -88,7 +84,6 @@ class _Rate(ProgressColumn):
     """Steps per second."""
 
     def render(self, task: Task) -> Text:
-        """Return the rate, if known."""
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
@@ -102,7 +97,6 @@ class StudyBar(_Bar):
         self.finished = 0
 
     def advance(self, points: int, failed: int = 0) -> None:
-        """Add finished points, and how many of them failed."""
         self._failed += failed
         self.finished += points
         text = f"{self._failed} failed" if self._failed else self._doing

@@ -132,7 +132,6 @@ def compare(question: Question, names: str, out: Path | None, output: Output) ->
 
 
 def _compared(names: str, question: Question) -> list["Policy"]:
-    """Return the distinct policies in the requested order."""
     from vdnnsim.policies.registry import resolve_policy, split_policies
     from vdnnsim.validation.method import every_policy
 

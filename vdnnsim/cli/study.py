@@ -58,13 +58,11 @@ class StudyCommand(click.Command):
     """A command whose help ends with the keys that can be varied."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the epilog, then the keys."""
         super().format_epilog(ctx, formatter)
         click.Command(None, epilog=keys_help()).format_epilog(ctx, formatter)
 
 
 def keys_help() -> str:
-    """Return the keys that can be varied."""
     from vdnnsim.hardware.figures import FIGURES
 
     lines = [_VALUES]

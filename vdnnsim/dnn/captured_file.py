@@ -75,7 +75,6 @@ def _check_header(header: _Header, name: str) -> None:
 
 
 def _message(failure: msgspec.ValidationError) -> str:
-    """Return the message of a failure with the path first."""
     text = one_line(str(failure))
     found = _PLACE.search(text)
     message = _cut(_PLACE.sub("", text))

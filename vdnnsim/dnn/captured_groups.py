@@ -65,7 +65,6 @@ class Group:
 
     @property
     def operations(self) -> tuple[int, ...]:
-        """All of them."""
         return self.forward + self.backward + self.update
 
 

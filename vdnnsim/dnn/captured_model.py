@@ -103,7 +103,6 @@ class CapturedModel:
 
     @property
     def can_be_of_any_batch(self) -> bool:
-        """Whether it can be captured at other batch sizes."""
         return self._capture is not None
 
     @property

@@ -33,7 +33,6 @@ class Quantity(Enum):
     TOKENS = "sample_elements"
 
     def of(self, step: CapturedStep) -> int:
-        """Return its value."""
         return int(getattr(step, self.value))
 
     @property
@@ -50,7 +49,6 @@ class Difference:
     reason: str
 
     def __str__(self) -> str:
-        """Place and reason on one line."""
         return f"{self.place}: {self.reason}"
 
 
@@ -121,7 +119,6 @@ class _Interpolation:
         self._at_wanted, self._at_zero = (_weights(values, at) for at in (wanted, 0))
 
     def between(self, found: tuple[object, ...], place: str, *, may_grow: bool) -> object:
-        """Return what lies between values."""
         first = found[0]
         kinds = set(map(type, found))
         if len(kinds) > 1:

@@ -98,7 +98,6 @@ class CapturedStep(Step, frozen=True, kw_only=True):
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the parameters of the model."""
         return sum(each.nbytes for each in self.storages if each.given and each.kind is BufferKind.WEIGHTS)
 
     @property

@@ -47,7 +47,6 @@ class CapturedWorkload(Workload):
     step: Step = field(kw_only=True, hash=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that it is asked for as it was captured."""
         if self.parts > 1:
             raise PolicyError(
                 f"{self.graph.name}: was captured with a batch of {self.batch_size}, which cannot be cut into "
@@ -100,7 +99,6 @@ class CapturedWorkload(Workload):
 
     @property
     def precision(self) -> Precision:
-        """In what it computes."""
         return self.captured.precision
 
     def map_bytes(self, index: int) -> int:
@@ -122,7 +120,6 @@ class CapturedWorkload(Workload):
 
     @cached_property
     def has_convolutions(self) -> bool:
-        """Whether an operation is a convolution."""
         return any(isinstance(each.work, ConvolutionWork) for each in self.captured.operations)
 
     def narrow_weight_bytes(self, layer: Layer) -> int:  # noqa: ARG002 - such copies are storages of their own
@@ -152,7 +149,6 @@ class CapturedWorkload(Workload):
         return found
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
-        """The phases of a layer that were captured, in the order in which they run."""
         assert isinstance(layer, CapturedLayer), "a captured workload has captured layers"
         return layer.phases
 
@@ -178,7 +174,6 @@ class _LayerView:
         return replace(each, kind=kind, owner=owner, freed_after=None if kind in RESIDENT else each.freed_after)
 
     def _kind_and_owner(self, number: int) -> tuple[BufferKind, int]:
-        """Return the kind of a storage in the layer view, and its map or layer."""
         layering, each = self._layering, self._captured.storages[number]
         maps = {BufferKind.FEATURE_MAP: layering.index, BufferKind.GRADIENT_MAP: layering.gradients}
         if each.kind in maps and number in maps[each.kind]:

@@ -38,12 +38,10 @@ class Convolution(Operator):
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
     def __post_init__(self) -> None:
-        """Refuse a kernel in time and space."""
         if self.steps > 1 and self.kernel != (1, 1):
             raise ValueError(self.kernel)
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """Shape of Y for one X."""
         (x,) = inputs
         sizes = slide((x.height, x.width), self.kernel, self.stride, self.padding)
         return (MapShape(self.out_channels, *sizes, steps=x.steps),)
@@ -99,11 +97,9 @@ class Pooling(Operator):
 
     @property
     def name(self) -> str:  # type: ignore[override]  # two words, one operator
-        """By what it takes of a window."""
         return "average_pool" if self.average else "max_pool"
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """Shape of Y for one X."""
         (x,) = inputs
         sizes = slide((x.height, x.width), self.kernel, self.stride, self.padding)
         return (MapShape(x.channels, *sizes, steps=x.steps // self.steps),)
@@ -130,7 +126,6 @@ class Activation(Operator):
     in_place: ClassVar[bool] = True
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Y
-        """One an element."""
         return Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements, saved_outputs=(0,))
 
 
@@ -148,11 +143,9 @@ class FullyConnected(Operator):
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
     def outputs(self, inputs: Shapes) -> Shapes:  # noqa: ARG002 - whatever X
-        """A vector."""
         return (MapShape(self.out_features),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
-        """A row and a bias for each feature."""
         y = MapShape(self.out_features)
         return product_work(y, inputs[0].elements, filters=self.out_features, bias=self.bias)
 

@@ -17,12 +17,10 @@ class Concat(Operator):
     kind: ClassVar[str] = "CONCAT"
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """The channels of all."""
         assert len({replace(shape, channels=1) for shape in inputs}) == 1, f"{inputs} cannot be joined"
         return (replace(inputs[0], channels=sum(shape.channels for shape in inputs)),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
-        """Copies."""
         return Work(forward_flop=0, backward_flop=0)
 
 
@@ -35,7 +33,6 @@ class ElementwiseAdd(Operator):
     passes_gradient: ClassVar[bool] = True
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is kept
-        """One an element; the gradient goes to both inputs as it is."""
         return Work(forward_flop=inputs[0].elements, backward_flop=0)
 
 
@@ -68,16 +65,13 @@ class Cast(Operator):
     kind: ClassVar[str] = "CAST"
 
     def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:  # noqa: ARG002 - as told
-        """As it says."""
         return self.to
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """One like X, or a step of it."""
         (x,) = inputs
         return (replace(x, steps=1) if self.first_step else x,)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
-        """Copies."""
         return Work(forward_flop=0, backward_flop=0)
 
 
@@ -99,7 +93,6 @@ class Dropout(Operator):
 
     @property
     def in_place(self) -> bool:  # type: ignore[override]  # an option here
-        """As the network says."""
         return self.over_input
 
     def under(self, rule: SavingRule) -> "Dropout":
@@ -107,7 +100,6 @@ class Dropout(Operator):
         return self if rule is SavingRule.PAPER else Dropout(mask_bytes=1, over_input=False)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the mask
-        """One an element."""
         elements = inputs[0].elements
         return Work(
             forward_flop=elements,

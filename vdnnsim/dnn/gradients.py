@@ -24,7 +24,6 @@ class LayerGradients:
     temporary_bytes: int = 0
 
     def shifted(self, first: int) -> "LayerGradients":
-        """Return the same with numbers that begin at `first`."""
         return replace(
             self,
             incoming={at: first + number for at, number in self.incoming.items()},
@@ -46,7 +45,6 @@ class Gradients:
 
 
 def gradients_of(workload: WorkloadSizes) -> Gradients:
-    """Return the gradient maps of training, by the saving rule of the workload."""
     if workload.graph.saving is SavingRule.PAPER:
         return _in_one_buffer_each(workload)
     copied: set[tuple[int, int]] = set()

@@ -113,7 +113,6 @@ class GraphBuilder:
     _read: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Start from the input batch, which is map 0."""
         self._shapes.append(self.input_shape)
 
     def layer(
@@ -159,7 +158,6 @@ class GraphBuilder:
         return self.layer(name, Pooling((kernel, kernel), (stride, stride), (padding, padding)), x)
 
     def average_pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
-        """Add a square average pooling."""
         return self.layer(name, Pooling((kernel, kernel), (stride, stride), (padding, padding), average=True), x)
 
     def adaptive_average_pool(self, name: str, x: int, size: int) -> int:
@@ -170,11 +168,9 @@ class GraphBuilder:
         return self.layer(name, Pooling(window, window, average=True), x)
 
     def concat(self, name: str, inputs: tuple[int, ...]) -> int:
-        """Add a join along the channels."""
         return self.layer(name, Concat(), *inputs)
 
     def dropout(self, name: str, x: int, *, mask_bytes: int, in_place: bool) -> int:
-        """Add a dropout; `mask_bytes` for each element."""
         return self.layer(name, Dropout(mask_bytes, in_place), x)
 
     def begin_classifier(self) -> None:
@@ -191,7 +187,6 @@ class GraphBuilder:
         return self.graph()
 
     def graph(self) -> LayerGraph:
-        """Return the graph of the layers that were added."""
         return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving, self.autocast)
 
     def append(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> Layer:
@@ -238,7 +233,6 @@ class GraphBuilder:
         return layer
 
     def element_type(self, index: int) -> ElementType:
-        """Return the type of a map under mixed precision."""
         return self._types[index]
 
     def _feature_maps(self) -> tuple[FeatureMap, ...]:

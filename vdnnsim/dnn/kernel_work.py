@@ -72,5 +72,4 @@ class ProductWork(_Work, frozen=True, tag="product", tag_field="kind"):
 
     @property
     def flop(self) -> int:
-        """FLOPs of all of them."""
         return 2 * self.batch * self.m * self.n * self.k

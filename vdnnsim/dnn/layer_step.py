@@ -43,7 +43,6 @@ _NARROW: Final = 1
 
 
 def step_of(workload: WorkloadSizes) -> Step:
-    """Return one iteration of a workload."""
     return _StepBuilder(workload).build()
 
 

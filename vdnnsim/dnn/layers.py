@@ -91,7 +91,6 @@ class Layer:
 
     @property
     def kind(self) -> LayerKind:
-        """Its kind."""
         return LayerKind(self.operator.kind)
 
     @property
@@ -164,15 +163,12 @@ class CapturedLayer(Layer):
 
     @property
     def saved_maps(self) -> tuple[int, ...]:
-        """Indices of the feature maps that backward of this layer reads."""
         return self.saved
 
     @property
     def training_phases(self) -> tuple[Phase, ...]:
-        """Forward and backward, where it has them."""
         return tuple(phase for phase in self.phases if phase is not Phase.UPDATE)
 
     @property
     def backward_phases(self) -> tuple[Phase, ...]:
-        """The whole of backward; nothing where it has none."""
         return tuple(phase for phase in self.phases if phase.is_backward)

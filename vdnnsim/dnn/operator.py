@@ -138,7 +138,6 @@ class Operator:
     in_place: ClassVar[bool] = False
 
     def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for subclasses
-        """Return the operator under a saving rule."""
         return self
 
     def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:

@@ -21,7 +21,6 @@ class Sample:
 
     @property
     def names(self) -> str:
-        """In the plural."""
         return f"{self.name}s"
 
     @property

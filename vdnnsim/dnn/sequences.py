@@ -34,7 +34,6 @@ class Embedding(Operator):
     reads_indices: ClassVar[bool] = True
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """A vector for each step."""
         return (MapShape(self.features, steps=inputs[0].steps),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:
@@ -100,7 +99,6 @@ class SmoothActivation(Operator):
     kind: ClassVar[str] = "ACTV"
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
-        """One an element."""
         return Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements, saved_inputs=(0,))
 
 
@@ -122,7 +120,6 @@ class Linear(Operator):
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """Features for each step."""
         return (MapShape(self.out_features, steps=1 if self.first_step else inputs[0].steps),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
@@ -158,7 +155,6 @@ class Attention(Operator):
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """As wide as Q."""
         return (MapShape(self.heads * self._width(inputs[0]), steps=inputs[0].steps),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Q, K, V and Y
@@ -199,7 +195,6 @@ class Lstm(Operator):
     whole_backward: ClassVar[bool] = True
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """The cells' output at each step."""
         return (MapShape(self.cells, steps=inputs[0].steps),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:

@@ -108,12 +108,10 @@ class Access(Enum):
 
     @property
     def reads(self) -> bool:
-        """Whether it reads the operand."""
         return self is not Access.WRITE
 
     @property
     def writes(self) -> bool:
-        """Whether it writes the operand."""
         return self is not Access.READ
 
 
@@ -157,7 +155,6 @@ class Storage(Data, frozen=True):
     owner: int = -1
 
     def is_held_after(self, operation: int) -> bool:
-        """Whether it is still allocated when an operation has ended."""
         return self.freed_after is None or self.freed_after > operation
 
 
@@ -231,7 +228,6 @@ class StepOperation(Data, frozen=True):
 
     @property
     def all_flop(self) -> int:
-        """FLOPs of all kinds of arithmetic."""
         return sum(self.flop.values())
 
 
@@ -244,7 +240,6 @@ class Step(Data, frozen=True, dict=True):
     operations: tuple[StepOperation, ...]
 
     def path_of(self, operation: StepOperation) -> str:
-        """Return the path of the module that an operation belongs to."""
         return self.modules[operation.module].path
 
     @cached_property
@@ -276,7 +271,6 @@ class Step(Data, frozen=True, dict=True):
         return self._by_owner[kind, owner]
 
     def storages_of(self, operands: Iterable[Operand]) -> tuple[Storage, ...]:
-        """Return the storages of operands of an operation."""
         return tuple(self.storages[self.tensors[each.memory].storage] for each in operands)
 
     @cached_property
@@ -295,5 +289,4 @@ class Step(Data, frozen=True, dict=True):
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes of the saved storages."""
         return sum(self.storages[each].nbytes for each in self.saved)

@@ -96,12 +96,10 @@ class Loop(Data, frozen=True):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Words and values that differ."""
         return {key: value for key, value in msgspec.structs.asdict(self).items() if value is not None}
 
     @property
     def options(self) -> str:
-        """As options of a command."""
         words = ((f"--{key.replace('_', '-')}", value) for key, value in self.changes.items())
         return " ".join(name if value is True else f"{name} {value}" for name, value in words)
 

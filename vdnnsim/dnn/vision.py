@@ -62,7 +62,6 @@ class Relu6(Operator):
 
     @property
     def in_place(self) -> bool:  # type: ignore[override]  # an option here
-        """As it says."""
         return self.over_input
 
     def under(self, rule: SavingRule) -> "Relu6":
@@ -89,7 +88,6 @@ class ClassToken(Operator):
     autocast: ClassVar[Autocast] = Autocast.WEIGHTS
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """A step for each pixel, and one."""
         (x,) = inputs
         return (MapShape(x.channels, steps=x.height * x.width * x.steps + 1),)
 
@@ -109,6 +107,5 @@ class LearnedPositions(Operator):
     autocast: ClassVar[Autocast] = Autocast.WEIGHTS
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is kept
-        """One an element; dX is dY as it is, dW its sum over the batch."""
         elements = inputs[0].elements
         return Work(forward_flop=elements, backward_flop=elements, weights=elements)

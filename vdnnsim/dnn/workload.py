@@ -89,22 +89,18 @@ class Workload(WorkloadSizes):
 
     @property
     def precision(self) -> Precision:
-        """The precision in which it computes."""
         half = self.graph.autocast
         return Precision(f"amp_{half.value}" if half else self.element_type.value)
 
     def saved_by(self, rule: SavingRule) -> "Workload":
-        """Return the workload under a saving rule."""
         return self if rule is self.graph.saving else replace(self, graph=saved_by(self.graph, rule))
 
     @cached_property
     def step(self) -> Step:
-        """One iteration, of a batch in parts that of one part."""
         return step_of(self)
 
     @cached_property
     def has_convolutions(self) -> bool:
-        """Whether a layer is a convolution."""
         return any(isinstance(each.operator, Convolution) for each in self.graph.layers)
 
     @property
@@ -117,5 +113,4 @@ class Workload(WorkloadSizes):
         return sum(each.all_flop for each in self.step.operations_of(layer.index, phase))
 
     def bytes_moved(self, layer: Layer, phase: Phase) -> int:
-        """Compulsory DRAM traffic of one phase of a layer."""
         return sum(each.bytes_moved for each in self.step.operations_of(layer.index, phase))

@@ -54,7 +54,6 @@ class WorkloadSizes:
 
     @property
     def is_training(self) -> bool:
-        """Whether there is a backward."""
         return self.mode is Mode.TRAINING
 
     @property
@@ -100,7 +99,6 @@ class WorkloadSizes:
         return count * statistics.elements * (statistics.element_bytes or self.map_type(layer.output).nbytes)
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
-        """The phases of a layer that run in this workload, in the order in which they run."""
         if not self.is_training:
             return (Phase.FORWARD,)
         update = (Phase.UPDATE,) if layer.parameters and self.optimizer is not Optimizer.NONE else ()
@@ -108,7 +106,6 @@ class WorkloadSizes:
 
     @property
     def updated_layers(self) -> tuple[Layer, ...]:
-        """The layers whose weights are updated at the end of an iteration."""
         return tuple(layer for layer in self.graph.layers if Phase.UPDATE in self.phases(layer))
 
     def accumulates(self, layer: Layer, index: int) -> bool:

@@ -77,7 +77,6 @@ def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemo
 def issue_seconds(
     plan: TrainingPlan, host: Host, execution: Execution, durations_s: Mapping[int, float]
 ) -> dict[int, float]:
-    """Return by position the host time of each operation on a stream."""
     operations = enumerate(plan.operations)
     issued = [at for at, each in operations if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)]
     called = issued[:1] if execution is Execution.CUDA_GRAPHS else issued
@@ -110,7 +109,6 @@ def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterat
 
 
 def _captured(plan: TrainingPlan, kernel: Compute) -> StepOperation | None:
-    """Return the captured operation of a kernel; None in a built network."""
     if not isinstance(plan.workload, CapturedWorkload):
         return None
     return plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]
@@ -143,5 +141,4 @@ def _calls_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
 
 
 def pins(operation: object) -> TypeGuard[Offload]:
-    """Return whether an operation copies to pinned memory."""
     return isinstance(operation, Offload) and isinstance(operation.mechanism, Pinned)

@@ -58,7 +58,6 @@ class Flow:
 
     @property
     def under_way(self) -> bool:
-        """Whether bytes are left."""
         return self.left_bytes >= NOTHING_LEFT_BYTES
 
 

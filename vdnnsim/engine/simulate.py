@@ -152,14 +152,12 @@ class _Iteration:
         self._streams = {stream: StreamProcess(env, stream, plan, *shared) for stream in Stream}
 
     def run(self) -> Process:
-        """Issue the plan and wait for its end."""
         for stream in self._streams.values():
             self.env.process(stream.run())
         yield from self._issue()
         self._end_s = self.env.now
 
     def trace(self) -> IterationTrace:
-        """Return the trace of this GPU."""
         trace = self._recorder.trace(
             iteration_s=self._end_s,
             pool_bytes=self.placement.pool_bytes,
@@ -198,7 +196,6 @@ class _Iteration:
         return clock_s + seconds
 
     def _drain(self, streams: tuple[Stream, ...], clock_s: float) -> Process:
-        """Wait until streams are done."""
         for stream in streams:
             done = self.env.event()
             self._streams[stream].put(-1, clock_s, done)

@@ -50,15 +50,12 @@ class CopyEngines:
     collectives: Collectives | None
 
     def __post_init__(self) -> None:
-        """Create both engines."""
         self._d2h, self._h2d = (simpy.Resource(self.env, capacity=1) for _ in Direction)
 
     def of(self, copy: operations.Offload | operations.Prefetch) -> simpy.Resource:
-        """The engine that serves a copy."""
         return self._d2h if isinstance(copy, operations.Offload) else self._h2d
 
     def move(self, copy: operations.Offload | operations.Prefetch, nbytes: int) -> Process:
-        """Move the bytes of a copy."""
         topology = self.server.topology
         direction = Direction.D2H if isinstance(copy, operations.Offload) else Direction.H2D
         if isinstance(copy.mechanism, operations.Paged):
@@ -102,18 +99,15 @@ class StreamProcess:
     waiting_for: int | None = None
 
     def __post_init__(self) -> None:
-        """Create an empty queue."""
         self._queue: deque[tuple[int, float, Queued]] = deque()
         self._wake = self.env.event()
 
     def put(self, position: int, issue_s: float, operation: Queued) -> None:
-        """Append an operation with its issue time."""
         self._queue.append((position, issue_s, operation))
         if not self._wake.triggered:
             self._wake.succeed()
 
     def run(self) -> Process:
-        """Run operations in order."""
         env, queue = self.env, self._queue
         while True:
             if not queue:

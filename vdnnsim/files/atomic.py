@@ -197,7 +197,6 @@ def _write_through(path: Path, content: Content) -> None:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders that are empty, innermost first."""
     for each in folders:
         try:
             each.rmdir()

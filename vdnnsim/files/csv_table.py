@@ -28,13 +28,13 @@ class Limits(Protocol):
     """The least and the largest number of a cell, and both as text."""
 
     @property
-    def low(self) -> float: ...  # noqa: D102  # as above
+    def low(self) -> float: ...  # as above
 
     @property
-    def high(self) -> float: ...  # noqa: D102
+    def high(self) -> float: ...
 
     @property
-    def shown(self) -> str: ...  # noqa: D102
+    def shown(self) -> str: ...
 
 
 class WrongCellError(Exception):
@@ -114,7 +114,6 @@ def text_cell(column: str, cell: str, *, optional: bool = False) -> str:
 
 
 def choice_cell(column: str, cell: str, choices: type[Choice]) -> Choice:
-    """Return the member of an enum by its value."""
     try:
         return choices(cell)
     except ValueError:
@@ -123,14 +122,12 @@ def choice_cell(column: str, cell: str, choices: type[Choice]) -> Choice:
 
 
 def count_cell(column: str, cell: str, limits: Limits) -> int:
-    """Return a whole number within its limits."""
     if not _COUNT.fullmatch(cell) or not limits.low <= int(cell) <= limits.high:
         raise WrongCellError(f"{column}: found {quote(cell)}, expected a whole number from {limits.shown}")
     return int(cell)
 
 
 def number_cell(column: str, cell: str, limits: Limits) -> float:
-    """Return a number within its limits."""
     if not _NUMBER.fullmatch(cell) or not limits.low <= float(cell) <= limits.high:
         raise WrongCellError(f"{column}: found {quote(cell)}, expected a number from {limits.shown}")
     return float(cell)

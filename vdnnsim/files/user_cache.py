@@ -13,7 +13,6 @@ MOST_KEPT_BYTES: Final = 2**30
 
 
 def user_cache(name: str) -> Path:
-    """Return a folder in the user's cache, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / name
 
 

@@ -84,13 +84,11 @@ class Entry:
         return text
 
     def boolean(self) -> bool:
-        """Return true or false."""
         if not isinstance(self.value, bool):
             raise self.expected("true or false")
         return self.value
 
     def integer(self, low: int, high: int) -> int:
-        """Return an integer from `low` to `high`."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or not low <= self.value <= high:
             raise self.expected(f"an integer from {low} to {high}")
         return self.value

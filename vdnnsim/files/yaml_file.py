@@ -156,7 +156,6 @@ def _document(parsed: "Iterator[yaml.Event]", lines: dict[str, int]) -> YamlValu
 
 
 def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
-    """Yield events, and refuse more than the limit."""
     for count, event in enumerate(events):
         if count > MOST_VALUES:
             raise _refused(event, f"found more than {MOST_VALUES} values, expected a short YAML file")

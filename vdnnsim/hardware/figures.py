@@ -95,7 +95,6 @@ def definition(path: str) -> Definition:
 
 
 def range_of(path: str) -> Range:
-    """Return the range of the figure at a key path."""
     limits = definition(path).stated.range
     return parameter_range(path.rpartition(".")[2]) if limits is PARAMETER else limits
 
@@ -151,7 +150,6 @@ def rounded_figure(path: str, number: float) -> float:
 
 
 def stated_number(figure: Figure) -> float:
-    """Return the number in SI units that a figure states."""
     return parse_quantity(figure.text, range_of(figure.path).dimension)
 
 
@@ -169,7 +167,6 @@ def figure_lines(indent: str, key: str, figure: Figure) -> Iterator[str]:
 
 
 def quoted(text: str) -> str:
-    """Return a line of text in quotes."""
     assert text.isprintable() and text.strip() == text and 0 < len(text) <= LONGEST_TEXT, f"{text!r} is no line"  # noqa: PT018  # one notion
     return json.dumps(text, ensure_ascii=False)
 
@@ -181,7 +178,6 @@ class Figures:
     stated: list[Figure] = field(default_factory=list)
 
     def fields(self, part: type, keys: Mapping[str, Entry]) -> dict[str, Any]:
-        """Return the fields of a part of a server from the keys of its section."""
         found: dict[str, Any] = {}
         for each in definitions(part):
             if each.stated.key not in keys:

@@ -88,7 +88,6 @@ class Profile:
 
 
 def is_profile_name(text: str) -> bool:
-    """Whether a text is a valid name of a profile."""
     return bool(_NAME.fullmatch(text))
 
 
@@ -124,7 +123,6 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
 
 
 def shipped_profiles() -> tuple[Profile, ...]:
-    """Return all profiles shipped with vdnnsim, by name."""
     return tuple(load_profile(path) for path in _profiles_in(shipped_folder(PROFILES)))
 
 
@@ -147,7 +145,6 @@ def card_words(card: str) -> frozenset[str]:
 
 
 def read_profile(path: Path) -> Server:
-    """Return the machine of a profile."""
     return load_profile(path).server
 
 

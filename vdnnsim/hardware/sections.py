@@ -42,7 +42,6 @@ _VALUES: Final = (
 
 
 def read_part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> Part:
-    """Return a part of the machine from its section, with figures and required texts."""
     required, optional = keys_of(part)
     keys = entry.members((*texts, *required), optional)
     named: dict[str, Any] = {name: keys[name].text() for name in texts}
@@ -50,7 +49,6 @@ def read_part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> 
 
 
 def read_cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float]]:
-    """Return kind and parameters of the section `cost_model`, which `vdnnsim.cost` interprets."""
     parameters = dict(entry.named_members("parameters"))
     kind = parameters.pop("kind").text() if "kind" in parameters else DEFAULT_COST_MODEL
     for name in parameters:
@@ -60,7 +58,6 @@ def read_cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, f
 
 
 def read_kernels(entry: Entry, folder: Path) -> MeasuredKernels:
-    """Return the table of the section `kernels`, in the folder of the profile."""
     keys = entry.members(("table", "tf32", "layout"))
     table, data = _table(keys["table"], folder)
     tf32 = keys["tf32"].boolean()
@@ -74,7 +71,6 @@ def copies_of(entry: Entry, folder: Path) -> MeasuredCopies:
 
 
 def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
-    """Return the path and the content of a table in the folder of the profile."""
     name = entry.text()
     if not _TABLE.fullmatch(name):
         raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
@@ -89,7 +85,6 @@ def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
 
 
 def read_provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """Return names and texts of the section `provenance`."""
     texts = entry.named_members("names and what is said of each")
     for name in texts:
         if not _PARAMETER.fullmatch(name):

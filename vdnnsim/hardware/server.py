@@ -200,12 +200,10 @@ class Server:
 
     @property
     def gpu_count(self) -> int:
-        """How many GPUs it has."""
         return 1 if self.topology is None else len(self.topology.gpus)
 
     @property
     def is_pretended(self) -> bool:
-        """Whether it was measured on a pretended GPU."""
         return PRETENDED in dict(self.provenance)
 
     def computes_in(self, element_type: ElementType) -> bool:

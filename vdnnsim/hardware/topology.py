@@ -150,12 +150,10 @@ class Topology:
 
     @cached_property
     def gpus(self) -> tuple[Node, ...]:
-        """The GPUs, by number."""
         return tuple(node for node in self.nodes if node.kind is NodeKind.GPU)
 
     @cached_property
     def links(self) -> Mapping[str, TopologyLink]:
-        """All links by name."""
         tree = [node.link for node in self.nodes if node.link]
         peers, ports = [peer.link for peer in self.peers], [port.link for port in self.ports]
         return {link.name: link for link in (*tree, *peers, *ports, *(card.link for card in self.cards))}
@@ -177,7 +175,6 @@ class Topology:
         return tuple(Hop(hop.link, Way.DOWN) for hop in reversed(self.to_host(gpu)))
 
     def between(self, sender: int, receiver: int) -> tuple[Hop, ...]:
-        """Return the path of a copy from one GPU to another."""
         if beside := self._beside_tree(sender, receiver):
             return beside
         up, down = self.to_host(sender), self.from_host(receiver)
@@ -217,11 +214,9 @@ class Topology:
         return tuple(found[: 1 if len(gpus) < 3 else None]) or (tuple(gpus),)
 
     def latency_s(self, path: Iterable[Hop]) -> float:
-        """Return the latency of a path: the sum over its links."""
         return sum(self.links[hop.link].latency_s for hop in path)
 
     def alone_bytes_per_s(self, path: Iterable[Hop]) -> float:
-        """Return the rate of a copy alone on a path."""
         return min(self.links[hop.link].alone_bytes_per_s(hop.way) for hop in path)
 
     def rates(self, paths: Sequence[Sequence[Hop]]) -> list[float]:

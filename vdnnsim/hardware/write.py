@@ -70,12 +70,10 @@ def _copies(profile: Path) -> Path:
 
 
 def copies_beside(profile: Path, table: str) -> MeasuredCopies:
-    """Return the copies of a profile at this path, whose table will be written beside it."""
     return read_copies(_copies(profile), table.encode())
 
 
 def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool) -> MeasuredKernels:
-    """Return the kernels of a profile at this path, whose table will be written beside it."""
     sha256 = hashlib.sha256(table.encode()).hexdigest()
     return MeasuredKernels(_kernels(profile), sha256, tf32, channels_last)
 

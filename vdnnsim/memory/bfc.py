@@ -64,7 +64,6 @@ class Regions:
 
     @property
     def pool_bytes(self) -> int:
-        """Memory of the GPU in all regions."""
         return self._driver.handed_out_bytes
 
     def take(self, nbytes: int) -> Block | None:
@@ -132,7 +131,6 @@ class Regions:
 
 
 def _limit_bytes(free_bytes: int) -> int:
-    """Return the limit of all regions of a GPU."""
     is_small = free_bytes < _SMALL_GPU_BYTES
     left_bytes = _LEFT_BY_SMALL_BYTES if is_small else max(_LEFT_AT_LEAST_BYTES, free_bytes // _LEFT_PART)
     return free_bytes - left_bytes if left_bytes < free_bytes else free_bytes

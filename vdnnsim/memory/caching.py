@@ -57,12 +57,10 @@ class CachingAllocator:
 
     @property
     def reserved_bytes(self) -> int:
-        """Memory of the GPU in its segments."""
         return self._segments.reserved_bytes
 
     @property
     def pool_bytes(self) -> int:
-        """The maximum of the reserved bytes up to now."""
         return self._segments.most_reserved_bytes
 
     def take(self, nbytes: int, stream: int = 0, private: int = 0) -> Block | None:

@@ -71,7 +71,6 @@ class Driver:
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of the blocks that are left."""
         return (self._capacity_bytes - self.handed_out_bytes) // BLOCK_BYTES * BLOCK_BYTES
 
     def largest_free(self, nbytes: int) -> int:

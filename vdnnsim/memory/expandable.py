@@ -58,11 +58,9 @@ class ExpandableSegments(Segments):
         return size, start
 
     def least_rest_bytes(self, _pool: StreamPool, _nbytes: int) -> int:
-        """Return the least that is cut off a block."""
         return self._granule_bytes
 
     def release_free(self, pools: Iterable[StreamPool]) -> None:
-        """Release free pages, and the addresses of segments without memory."""
         for pool in pools:
             page_bytes = _page_bytes(pool)
             for size, start in list(pool.free.by_size):

@@ -21,7 +21,6 @@ class FreePieces:
 
     @property
     def starts(self) -> list[int]:
-        """Starts of pieces in ascending order."""
         return sorted(self._size_at)
 
     def size_at(self, start: int) -> int:
@@ -77,7 +76,6 @@ class FreePieces:
             self._start_before[start + size] = start
 
     def remove(self, start: int, size: int) -> None:
-        """Remove a piece as a whole."""
         del self.by_size[bisect_left(self.by_size, (size, start))]
         del self._size_at[start]
         del self._start_before[start + size]

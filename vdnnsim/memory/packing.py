@@ -86,7 +86,6 @@ def packings(
 
 
 def most_live_bytes(lives: Sequence[Lifetime]) -> int:
-    """Return the most bytes that live at once."""
     return int(_live_bytes(lives, 0).max(initial=0))
 
 

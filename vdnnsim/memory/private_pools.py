@@ -157,15 +157,12 @@ class _Regions:
         return [(end - _WALL_BYTES, Lifetime(_WALL_BYTES, 0, last)) for end in self._ends]
 
     def filled(self, segment: int, life: Lifetime) -> tuple[int, Lifetime]:
-        """Return a block that takes all of a segment."""
         return self._starts[segment], life._replace(nbytes=self._sizes[segment])
 
     def address(self, place: Place) -> int:
-        """Return the address of a place."""
         return self._starts[place[0]] + place[1]
 
     def place(self, address: int) -> Place:
-        """Return the place of an address."""
         segment = self._order[bisect_right(self._ends, address)]
         return segment, address - self._starts[segment]
 

@@ -65,11 +65,9 @@ class PinnedBlocks:
         return sum(size * max(0, count - self._kept[size]) for size, count in blocks.items())
 
     def take(self, nbytes: int) -> None:
-        """Serve a request."""
         self.taken_bytes += self.missing_bytes(nbytes)
         size = pinned_block_bytes(nbytes)
         self._kept[size] = max(0, self._kept[size] - 1)
 
     def free(self, nbytes: int) -> None:
-        """Cache the block of a request."""
         self._kept[pinned_block_bytes(nbytes)] += 1

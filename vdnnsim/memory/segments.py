@@ -33,7 +33,6 @@ SEGMENT_GRANULE_BYTES: Final = 2 * MIB
 
 
 def segment_bytes(nbytes: int) -> int:
-    """Return the size of a new segment for a request."""
     if nbytes <= LARGEST_SMALL_BYTES:
         return SMALL_SEGMENT_BYTES
     if nbytes < OWN_SEGMENT_BYTES:
@@ -94,7 +93,6 @@ class Segments(ABC):
 
     @property
     def left_bytes(self) -> int:
-        """Memory that is left on the GPU."""
         return self._capacity_bytes - self.reserved_bytes
 
     @abstractmethod
@@ -186,7 +184,6 @@ class WholeSegments(Segments):
             self._free_since[start] = self._requests
 
     def release_free(self, pools: Iterable[StreamPool]) -> None:
-        """Release the segments in which nothing is in use."""
         for pool in pools:
             for start in list(self._free_segments(pool)):
                 self._release(pool, start)

@@ -66,7 +66,6 @@ class AllocatorSettings:
 
     @property
     def value(self) -> str:
-        """The name of the allocator in results and scenarios."""
         return f"pytorch({self.words})"
 
     def allowed_bytes(self, total_bytes: int) -> int | None:

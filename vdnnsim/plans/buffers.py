@@ -73,7 +73,6 @@ class IterationBuffers:
         return frozenset(each for each in made - self.on_host if not self._is_bucket(each))
 
     def nbytes(self, buffer: int) -> int:
-        """Return the size of a buffer."""
         return self.buffers[buffer].nbytes
 
     def operands(self, run: Run) -> tuple[Operand, ...]:

@@ -29,11 +29,9 @@ class BoundClass(Enum):
 
     @property
     def recomputes(self) -> bool:
-        """Whether it includes schedules with recomputation."""
         return self in (BoundClass.ANY, BoundClass.ANY_AND_STATES)
 
     def includes(self, other: "BoundClass") -> bool:
-        """Return whether it includes all schedules of another class."""
         return self.recomputes >= other.recomputes and self.moves_states >= other.moves_states
 
 

@@ -276,14 +276,12 @@ class _Checker:
         return state
 
     def _use_extent(self, buffer: int, extent: range | None) -> _BufferState:
-        """Return the state of a buffer in use, an extent of which is within its bounds."""
         state, nbytes = self._use(buffer), self._plan.buffers[buffer].nbytes
         if extent is not None and (len(extent) < 1 or extent.step != 1 or extent.start < 0 or extent.stop > nbytes):
             raise self._error(f"{self._name(buffer)} has {nbytes} B, found {len(extent)} B from byte {extent.start} on")
         return state
 
     def _held(self, buffer: int, extent: range | None = None) -> Iterator[_Piece]:
-        """Yield the pieces of a buffer, or of an extent of it; all must be allocated."""
         for number in self._pieces.covered(buffer, extent):
             piece = self._states[buffer].pieces[number]
             if not piece.held:

@@ -62,7 +62,6 @@ def _in_buckets(plan: TrainingPlan, ready: Mapping[int, tuple[int, ...]]) -> Exc
 
 
 def _exchanging(plan: TrainingPlan, aggregation: Aggregation, exchanges: Exchanges) -> TrainingPlan:
-    """Write exchanges and the events around them into a plan."""
     event = 1 + max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
     operations: list[Operation] = []
     # By stream and buffer that is being exchanged, the event at its end; and the buffers of each event.
@@ -105,7 +104,6 @@ def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
 
 
 def exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
-    """Return the layer and the buffers of each exchange of a plan."""
     names = plan.buffer_names
     exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
     return [(each.layer, tuple(names[buffer] for buffer in each.buffers)) for each in exchanges]

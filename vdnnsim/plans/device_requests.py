@@ -37,7 +37,6 @@ _POOLS: Final = {(Stream.COMMUNICATION, BufferKind.WEIGHT_GRADIENT): 2}
 
 
 def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int, pieces: Pieces) -> list[Asked]:
-    """Return the memory requests of a plan."""
     asked: list[Asked] = []
     aliases: set[int] = set()
     # Pieces held of buffers of which extents were released.

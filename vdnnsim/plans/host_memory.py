@@ -93,8 +93,6 @@ def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | H
 
 
 class _Host:
-    """The copies on the host during a plan."""
-
     def __init__(self, limits: HostLimits, pieces: Pieces) -> None:
         self._limits = limits
         self._pieces = pieces
@@ -123,6 +121,5 @@ class _Host:
         return None
 
     def free(self, copy: Prefetch) -> None:
-        """Free the copy that a prefetch does not keep."""
         for each in self._pieces.covered(copy.buffer, copy.extent):
             self._pinned.free(self._held.pop((copy.buffer, copy.copy, each)))

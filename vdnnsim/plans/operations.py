@@ -53,7 +53,6 @@ class Compute:
     writes: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive `reads` and `writes`."""
         _split(self)
 
 
@@ -78,7 +77,6 @@ class Communicate:
     writes: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive `reads` and `writes`."""
         _split(self)
 
 

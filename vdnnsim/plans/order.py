@@ -33,7 +33,6 @@ class StreamOrder:
         return known
 
     def run(self, stream: Stream, position: int) -> None:
-        """Issue the operation at a position to a stream."""
         self.reach(stream)
         self._known[stream][stream] = position
 
@@ -42,19 +41,15 @@ class StreamOrder:
         return position <= self._known[stream][other]
 
     def is_recorded(self, event: int) -> bool:
-        """Return whether an event has been recorded."""
         return event in self._events
 
     def record(self, event: int, stream: Stream) -> None:
-        """Record an event on a stream."""
         self._events[event] = dict(self.reach(stream))
 
     def wait(self, event: int, stream: Stream) -> None:
-        """Let a stream wait for a recorded event."""
         _merge(self._known[stream], self._events[event])
 
     def synchronize(self, streams: Iterable[Stream]) -> None:
-        """Let the host wait for streams."""
         for stream in streams:
             _merge(self._host, self._known[stream])
         self._behind.update(Stream)

@@ -27,7 +27,6 @@ class Pieces:
         self._cuts = {buffer: sorted(each) for buffer, each in cuts.items()}
 
     def count(self, buffer: int) -> int:
-        """Return how many pieces a buffer has."""
         return len(self._cuts[buffer]) - 1 if buffer in self._cuts else 1
 
     def covered(self, buffer: int, extent: range | None = None) -> range:
@@ -38,12 +37,10 @@ class Pieces:
         return range(bisect_left(cuts, extent.start), bisect_left(cuts, extent.stop))
 
     def ranges(self, buffer: int) -> list[range]:
-        """Return the bytes of each piece."""
         if buffer not in self._cuts:
             return [range(self._buffers[buffer].nbytes)]
         return [range(*each) for each in pairwise(self._cuts[buffer])]
 
     def names(self, buffer: int) -> list[str]:
-        """Return the name of each piece."""
         name = self._buffers[buffer].name
         return [of_extent(name, each) for each in self.ranges(buffer)] if buffer in self._cuts else [name]

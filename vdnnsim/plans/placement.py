@@ -68,16 +68,13 @@ class MemoryLimits:
 
     @property
     def host(self) -> HostLimits:
-        """Host memory of one GPU."""
         pinned = self.host_bytes if self.pinned_bytes is None else self.pinned_bytes
         return HostLimits(self.host_bytes, pinned, self.process_bytes, is_of_pytorch(self.model))
 
     def of(self, plan: TrainingPlan) -> "MemoryLimits":
-        """Return the limits with the memory model of a plan."""
         return self if plan.memory_model is None else replace(self, model=plan.memory_model)
 
     def pool_bytes(self, plan: TrainingPlan) -> int:
-        """Device memory for the buffers of a plan."""
         return max(0, self.device_bytes - plan.handles * self.handle_bytes)
 
 
@@ -185,7 +182,6 @@ def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Pl
 
 
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
-    """Place a plan in unlimited memory."""
     roomy = replace(
         limits,
         device_bytes=UNLIMITED_BYTES,

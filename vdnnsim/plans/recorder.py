@@ -68,7 +68,6 @@ class Recorder:
         self._spans.append(Span(operation, Stream.COMPUTE, issue_s, start_s, end_s))
 
     def copy_starts(self, copy: Offload | Prefetch, now_s: float) -> None:
-        """A copy starts on the memory stream."""
         running = self._running if now_s < self._kernel_end_s else None
         if running is not None:
             assert copy.buffer not in running.writes, f"a copy of buffer {copy.buffer} starts under its writer"
@@ -76,13 +75,11 @@ class Recorder:
         self._in_flight[copy.buffer] = copy
 
     def copy_ends(self, operation: int, copy: Offload | Prefetch, issue_s: float, start_s: float, end_s: float) -> None:
-        """A copy ends."""
         del self._in_flight[copy.buffer]
         self._last_copy[Stream.MEMORY] = operation
         self._spans.append(Span(operation, Stream.MEMORY, issue_s, start_s, end_s))
 
     def all_reduce_starts(self, operation: int, all_reduce: AllReduce) -> None:
-        """The communication stream reaches an exchange."""
         for buffer in all_reduce.buffers:
             assert buffer not in self._in_flight, f"exchange {operation} meets a copy"
             self._in_flight[buffer] = all_reduce
@@ -90,7 +87,6 @@ class Recorder:
     def all_reduce_ends(
         self, operation: int, all_reduce: AllReduce, issue_s: float, start_s: float, end_s: float
     ) -> None:
-        """An exchange ends."""
         for buffer in all_reduce.buffers:
             del self._in_flight[buffer]
         self._last_copy[Stream.COMMUNICATION] = operation
@@ -129,12 +125,10 @@ class Recorder:
         self._memory.append(MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset))
 
     def event_recorded(self, event: int, stream: Stream) -> None:
-        """A stream reaches the point that an event marks."""
         if stream in self._last_copy:
             self._copy_before[event] = self._last_copy[stream]
 
     def event_waited(self, event: int, stream: Stream, now_s: float) -> None:
-        """A stream continues after its wait for an event."""
         copy = self._copy_before.get(event)
         if stream is Stream.COMPUTE and copy is not None:
             self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
@@ -147,11 +141,9 @@ class Recorder:
                 self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
 
     def host_pins(self, until_s: float) -> None:
-        """The host pins memory until until_s."""
         self._holds.append(_Hold(until_s, StallCause.PINNING, None))
 
     def trace(self, *, iteration_s: float, pool_bytes: int, host_bytes: int, host_issue_s: float) -> IterationTrace:
-        """Return the trace."""
         return IterationTrace(
             plan=self._plan,
             iteration_s=iteration_s,

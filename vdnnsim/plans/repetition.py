@@ -185,7 +185,6 @@ def first_products(plan: TrainingPlan) -> dict[int, int]:
 
 
 def cublas_bytes(workload: CapturedWorkload, granule_bytes: int) -> int:
-    """Return the memory of all workspaces of cuBLAS."""
     capability = workload.captured.compute_capability
     return 0 if capability is None else len(_NAMES) * round_up(cublas_workspace_bytes(capability), granule_bytes)
 

@@ -162,7 +162,6 @@ def _written(run: Run, step: Step) -> set[int]:
 
 
 def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
-    """Return the storages of the feature maps with these indices."""
     return tuple(workload.step.storage(BufferKind.FEATURE_MAP, index) for index in indices)
 
 
@@ -178,17 +177,14 @@ def backward_layers(workload: Workload) -> list[Layer]:
 
 
 def backward_of(layer: Layer) -> list[Run]:
-    """Return backward of a layer."""
     return [Run(layer, phase) for phase in layer.backward_phases]
 
 
 def backward(workload: Workload) -> list[Run]:
-    """Return backward of all layers."""
     return [run for layer in backward_layers(workload) for run in backward_of(layer)]
 
 
 def update(workload: Workload) -> list[Run]:
-    """Return the update of all weights at the end of an iteration."""
     return [Run(layer, Phase.UPDATE) for layer in workload.updated_layers]
 
 

@@ -75,7 +75,6 @@ class ByLifetime:
         self._plan.add(operations.Alias(buffer, places.pop(0) if len(places) > 1 else places[0]))
 
     def give(self, buffer: int) -> None:
-        """Release a buffer."""
         self._plan.add(operations.Release(buffer))
 
     def note_offload(self, buffer: int) -> None:
@@ -154,7 +153,6 @@ class AsScheduled(ByLifetime):
     """Only the steps of the schedule allocate and release."""
 
     def __init__(self, draft: Draft) -> None:
-        """Hold nothing."""
         super().__init__(draft)
         self.held = []
 
@@ -166,7 +164,6 @@ class Pool(ByLifetime):
     """
 
     def __init__(self, draft: Draft, *, limits: MemoryLimits) -> None:
-        """Take the limits of the pool."""
         super().__init__(draft, holds_statistics=True)
         self._limits = limits
         self._in_use_bytes = 0
@@ -188,7 +185,6 @@ class Pool(ByLifetime):
         super().take(buffer, layer, phase)
 
     def give(self, buffer: int) -> None:
-        """Release a buffer, unless it was released ahead."""
         self._offloading.pop(buffer, None)
         if buffer in self._gone:
             self._gone.remove(buffer)
@@ -197,7 +193,6 @@ class Pool(ByLifetime):
         super().give(buffer)
 
     def note_offload(self, buffer: int) -> None:
-        """Release a buffer when its memory is needed."""
         self._offloading[buffer] = None
 
     def _size_bytes(self, buffer: int) -> int:
@@ -212,12 +207,10 @@ class NetworkWide(ByLifetime):
     """
 
     def __init__(self, draft: Draft) -> None:
-        """Hold all maps."""
         super().__init__(draft, holds_statistics=True)
         self._hold_maps()
 
     def begin(self, lifetimes: Lifetimes) -> None:
-        """Allocate everything."""
         sizes, places = self._lay_out(lifetimes) if self._buffers.gradients else ([], {})
         slots = []
         for number, (nbytes, layer) in enumerate(sizes, start=1):

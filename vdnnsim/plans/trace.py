@@ -73,7 +73,6 @@ class MemoryCount:
         return self._with(other, sub)
 
     def largest(self, other: "MemoryCount") -> "MemoryCount":
-        """Return the larger of two counts at each level."""
         return self._with(other, max)
 
     def _with(self, other: "MemoryCount", combine: Callable[[int, int], int]) -> "MemoryCount":
@@ -127,18 +126,15 @@ class IterationTrace:
     peaks_in_search: bool = False
 
     def spans_on(self, stream: Stream) -> tuple[Span, ...]:
-        """The spans of one stream, in order."""
         return tuple(span for span in self.spans if span.stream is stream)
 
     @property
     def kernels(self) -> tuple[tuple[Span, Compute], ...]:
-        """Spans of kernels, in order, each with its operation."""
         found = ((span, self.plan.operations[span.operation]) for span in self.spans)
         return tuple((span, kernel) for span, kernel in found if isinstance(kernel, Compute))
 
     @property
     def copies(self) -> tuple[tuple[Span, Offload | Prefetch], ...]:
-        """Spans of copies, in order, each with its operation."""
         found = ((span, self.plan.operations[span.operation]) for span in self.spans)
         return tuple((span, copy) for span, copy in found if isinstance(copy, Offload | Prefetch))
 

@@ -82,14 +82,11 @@ class TrainingPlan:
 
     @cached_property
     def layer_stages(self) -> tuple[Stage, ...]:
-        """Stages of the layers by index."""
         return tuple(layer.stage for layer in self.workload.graph.layers)
 
     @cached_property
     def buffer_names(self) -> tuple[str, ...]:
-        """Names of the buffers by id."""
         return tuple(buffer.name for buffer in self.buffers)
 
     def copied_bytes(self, copy: Offload | Prefetch) -> int:
-        """Return how many bytes a copy moves."""
         return self.buffers[copy.buffer].nbytes if copy.extent is None else len(copy.extent)

@@ -26,22 +26,18 @@ class PlanWriter:
         return len(self._buffers) - 1
 
     def nbytes(self, buffer: int) -> int:
-        """Return the size of a buffer."""
         return self._buffers[buffer].nbytes
 
     def add(self, operation: Operation) -> None:
-        """Issue an operation."""
         self._operations.append(operation)
 
     def record(self, stream: Stream) -> int:
-        """Record a new event on a stream and return it."""
         event = self._events
         self._events += 1
         self.add(RecordEvent(event, stream))
         return event
 
     def finish(self, policy: str, algorithms: str, *, handles: int = 0) -> TrainingPlan:
-        """Return the plan."""
         return TrainingPlan(
             workload=self._workload,
             policy=policy,

@@ -45,7 +45,6 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
     steps: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse fewer steps than none."""
         if self.steps < 0:
             message = f"steps: found {self.steps}, expected a number of steps, or 0 for the fewest that fit"
             raise ValueError(message)
@@ -57,7 +56,6 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
 
     @property
     def batch_multiple(self) -> int:
-        """All parts are equal."""
         return max(1, self.steps)
 
     @property
@@ -112,5 +110,4 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
 
 
 def _divisors(batch_size: int) -> list[int]:
-    """Return the possible numbers of equal parts of a batch."""
     return [steps for steps in range(1, min(batch_size, MOST_PARTS) + 1) if batch_size % steps == 0]

@@ -62,7 +62,6 @@ class ByRule(Policy, frozen=True, kw_only=True):
 
 
 def choose_kernels(workload: Workload, costs: CostTable, algorithms: Algorithms) -> KernelChoice:
-    """Choose the kernels of a whole workload by one rule."""
     return _chosen(workload, partial(_RULES[algorithms], costs))
 
 

@@ -24,7 +24,6 @@ class Base(ByRule, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         return self.lowered(setting, iteration(setting.workload), NetworkWide)
 
 
@@ -39,5 +38,4 @@ class Resident(ByRule, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         return self.lowered(setting, layerwise_schedule(setting.workload, ()), LAYERWISE)

@@ -50,7 +50,6 @@ class Caffe(Policy, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels within Caffe's limit of workspace."""
         workload = setting.workload
         kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
         handles = cudnn_handles(workload)
@@ -84,7 +83,6 @@ class _Blobs(ByLifetime):
 
 
 def cudnn_handles(workload: Workload) -> int:
-    """Return how many handles all CONV layers open."""
     return HANDLES_PER_CONVOLUTION * sum(layer.kind is LayerKind.CONV for layer in workload.graph.layers)
 
 

@@ -37,7 +37,6 @@ class Checkpoint(PyTorchLoop, frozen=True, kw_only=True):
     segments: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse fewer segments than none."""
         if self.segments < 0:
             message = f"segments: found {self.segments}, expected a number of segments, or 0 for the square root rule"
             raise ValueError(message)
@@ -53,7 +52,6 @@ class Checkpoint(PyTorchLoop, frozen=True, kw_only=True):
         return super().misfit(workload, memory_model)
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         workload = self.loop(setting.workload)
         parts = modules(workload)
         steps = segmented_steps(workload, equal_segments(parts, self.segments or isqrt(len(parts))))

@@ -51,7 +51,6 @@ class GeePS(ByRule, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         walk = _Walk(setting.workload, setting.limits.granule_bytes)
         walk.walk()
         return self.lowered(setting, walk.steps, buffers=walk.buffers)

@@ -43,7 +43,6 @@ class Trial:
 
     @property
     def fits(self) -> bool:
-        """Whether the iteration completed."""
         return not isinstance(self.outcome, DoesNotFit)
 
 
@@ -105,7 +104,6 @@ class Setting:
         return self.costs_of(self.workload)
 
     def costs_of(self, workload: Workload) -> CostTable:
-        """Return the costs of a workload."""
         return self.cost_model.table(workload)
 
     @property
@@ -142,11 +140,9 @@ class Setting:
         return self.known_copies
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
-        """Place a plan without running it."""
         return place_plan(plan, self.limits) if self.placed is None else self.placed(plan)
 
     def run_on_all_gpus(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        """Run a trial iteration of all GPUs."""
         if self.server_trials is not None:
             return self.server_trials.run_server_trial(plans)
         return tuple(self.trials.run_trial(plan) for plan in plans)
@@ -256,7 +252,6 @@ def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
 
 
 def is_shipped(policy: type[Policy]) -> bool:
-    """Return whether a policy is built in."""
     return policy.__module__.partition(".")[0] == "vdnnsim"
 
 

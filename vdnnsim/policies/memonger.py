@@ -59,7 +59,6 @@ class Memonger(ByRule, frozen=True, kw_only=True):
         return DecidedBy.MEMORY if self.segmentation is Segmentation.BUDGET else DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         if self.segmentation is Segmentation.BUDGET:
             return self._search(setting)
         parts = modules(setting.workload)

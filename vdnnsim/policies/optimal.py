@@ -239,12 +239,10 @@ class _MarkedTrials:
     model: MemoryChoice
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Run a plan once."""
         return self.trials.run_trial(replace(plan, memory_model=self.model))
 
 
 def _in_memory(setting: Setting, model: MemoryChoice) -> Setting:
-    """Return a setting in which plans run in another memory model."""
     return replace(
         setting,
         known_limits=replace(setting.limits, model=model),
@@ -266,7 +264,6 @@ def _models(setting: Setting) -> dict[MemoryChoice | None, str]:
 
 
 def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
-    """Return the certificate of another policy's plan."""
     moved: Counter[str] = Counter()
     layers = plan.workload.graph.layers
     for each in plan.operations:

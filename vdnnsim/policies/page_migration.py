@@ -80,7 +80,6 @@ class PageMigration(ByRule, frozen=True, kw_only=True):
         return super().misfit(workload, memory_model)
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule, within the memory of the setting."""
         kernels = self.kernels(setting, setting.workload)
         pager = _Pager(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
         pager.walk()

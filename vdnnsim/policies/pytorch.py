@@ -44,7 +44,6 @@ class PyTorchLoop(ByRule, frozen=True, kw_only=True):
     set_to_none: bool = True
 
     def loop(self, workload: Workload) -> Workload:
-        """Return a workload as the loop runs it."""
         return pytorch_loop(workload, set_to_none=self.set_to_none)
 
 
@@ -56,7 +55,6 @@ class PyTorch(PyTorchLoop, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         # What was captured dropped them.
         keeps = isinstance(setting.workload, CapturedWorkload) and not self.set_to_none
         workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none or keeps)

@@ -50,7 +50,6 @@ class SaveOnCpu(PyTorchLoop, frozen=True, kw_only=True):
     overlap: bool = False
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         workload = self.loop(setting.workload)
         steps: list[ScheduleStep] = []
         if workload.mode is Mode.INFERENCE:

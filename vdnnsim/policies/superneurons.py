@@ -82,7 +82,6 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan within the memory of the setting."""
         workload = setting.workload
         runs = forward(workload) + backward_with_recomputation(workload) + update(workload)
         cached = frozenset(range(len(workload.graph.maps))) - recomputed_maps(workload)
@@ -114,7 +113,6 @@ class TensorCache:
         self.kernels: dict[tuple[int, Phase], KernelCost] = {}
 
     def walk(self, runs: Sequence[Run]) -> None:
-        """Write all runs."""
         lived = lifetimes(runs, self._buffers, self._held)
         for position, run in enumerate(runs):
             reads, writes = self._buffers.touched(run)
@@ -246,7 +244,6 @@ class _Recomputation:
         return runs
 
     def _segments(self) -> dict[int, int]:
-        """Return the number of the segment of each recomputed map."""
         segment_of: dict[int, int] = {}
         for index in sorted(self._dropped):
             below = [segment_of[x] for x in self._layers[self._writers_of(index)[0]].inputs if x in segment_of]

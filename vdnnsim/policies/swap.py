@@ -92,7 +92,6 @@ class Swap(ByRule, frozen=True, kw_only=True):
     swap_in: SwapIn = SwapIn.JUST_IN_TIME
 
     def __post_init__(self) -> None:
-        """Refuse inconsistent options."""
         if not 1 <= self.interval <= LARGEST_INTERVAL:
             message = f"interval: found {self.interval}, expected an integer from 1 to {LARGEST_INTERVAL}"
             raise ValueError(message)
@@ -112,7 +111,6 @@ class Swap(ByRule, frozen=True, kw_only=True):
         return self.plans(setting)[0]
 
     def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
-        """Plan every GPU of the server."""
         maps = self.swapped(setting)
         if self.swap_in is SwapIn.ADAPTIVE:
             return find_triggers(setting, maps, lambda triggers: self.plans_with(setting, triggers))
@@ -120,7 +118,6 @@ class Swap(ByRule, frozen=True, kw_only=True):
         return self.plans_with(setting, [dict.fromkeys(its, lead) for its in maps])
 
     def swapped(self, setting: Setting) -> list[list[int]]:
-        """Return the maps that each GPU swaps."""
         position = {gpu: place for group in setting.groups for place, gpu in enumerate(group)}
         offsets = [position[gpu] if self.stagger else 0 for gpu in range(setting.gpus)]
         return [swapped_maps(setting.workload, self.interval, offset) for offset in offsets]

@@ -37,7 +37,6 @@ class TensorFlow(Policy, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the algorithms that autotuning would find."""
         workload = setting.workload
         steps = iteration(workload)
         return downgraded_until_it_fits(

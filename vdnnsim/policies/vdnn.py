@@ -52,7 +52,6 @@ def maps_of_all(workload: Workload) -> frozenset[int]:
 
 
 def maps_of_conv(workload: Workload) -> frozenset[int]:
-    """Indices of the maps that vdnn_conv offloads."""
     return frozenset(i for i in maps_of_all(workload) if workload.graph.map_kind(i) is LayerKind.CONV)
 
 

@@ -48,7 +48,6 @@ class VdnnPlusPlus(ByRule, frozen=True, kw_only=True):
     maps: Offloaded = Offloaded.ALL
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         workload, limits = setting.workload, setting.limits
         maps = self._maps(workload)
         vdnn = self.lowered(setting, layerwise_schedule(workload, maps), LAYERWISE)

@@ -73,7 +73,6 @@ class Node(msgspec.Struct, eq=False):
 
     @property
     def caller(self) -> int:
-        """The node that called it."""
         return self.ctrl_deps or self.parent
 
     @property
@@ -275,7 +274,6 @@ class _Reader:
         return seen.values()
 
     def _saves(self) -> tuple[tuple[int, ...], ...]:
-        """Return the storages of each operation that its backward reads."""
         read: defaultdict[int, set[int]] = defaultdict(set)
         for at, operation in enumerate(self._recorded.operations):
             if operation.forward is not None and self._phases[at] is Phase.BACKWARD:

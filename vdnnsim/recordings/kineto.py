@@ -90,7 +90,6 @@ class Event:
 
     @property
     def seconds(self) -> float:
-        """Its duration."""
         return self.end_s - self.start_s
 
 

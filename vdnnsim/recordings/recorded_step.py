@@ -44,7 +44,6 @@ class RecordedStep:
 
     @property
     def has_shapes(self) -> bool:
-        """Whether sizes of tensors were recorded."""
         return any(any(each.dims) for each in self.operations)
 
     @cached_property
@@ -59,7 +58,6 @@ class RecordedStep:
 
     @property
     def kernel_s(self) -> float:
-        """Sum of the seconds of all kernels."""
         return sum(each.event.seconds for each in self.kernels)
 
     @property
@@ -179,7 +177,6 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _between(spans: Sequence[Span], whole: Span) -> list[Span]:
-    """Return the gaps between spans in a whole."""
     ends = [whole[0], *(min(max(end, whole[0]), whole[1]) for _, end in spans)]
     begins = [*(min(max(begin, whole[0]), whole[1]) for begin, _ in spans), whole[1]]
     return [(end, begin) for end, begin in zip(ends, begins, strict=True) if begin > end]

@@ -215,7 +215,6 @@ class _RecordedSegments(WholeSegments):
         self.grown: Block | None = None
 
     def announce(self, address: int) -> None:
-        """Set the address of the next segment."""
         self._announced = address
 
     def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:

@@ -122,7 +122,6 @@ def _blocks(
     sizes: Mapping[int, int],
     settings: AllocatorSettings,
 ) -> Iterator[Block]:
-    """Yield the blocks in use of a segment at the start."""
     for start, limit in zip(starts, [*starts[1:], end], strict=False):
         nbytes = sizes.get(start)
         if nbytes is None:
@@ -192,7 +191,6 @@ _PAGES: Final = {
 
 
 def first_reserved_bytes(recording: Recording) -> int:
-    """Return the reserved memory at the start of the history."""
     taken = sum(event.nbytes * _PAGES.get(event.action, 0) for event in recording.events)
     return sum(each.nbytes for each in recording.segments) - taken
 

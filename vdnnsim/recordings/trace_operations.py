@@ -74,7 +74,6 @@ class Operation:
 
     @property
     def seconds(self) -> float:
-        """Sum of the seconds of its launches."""
         return sum(each.event.seconds for each in self.launches)
 
     @property
@@ -110,7 +109,6 @@ def is_transfer(event: Event) -> bool:
 
 
 def is_node(call: Call) -> bool:
-    """Whether a call is a node of autograd."""
     return bool(_NODE.search(call.event.name))
 
 

@@ -138,7 +138,6 @@ class TracedStep:
 
     @property
     def seconds(self) -> float:
-        """Its duration on the GPU."""
         return self.end_s - self.begin_s
 
 

@@ -135,7 +135,6 @@ def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
-    """Return a line for each policy on several GPUs."""
     return tuple(_contention_line(result, rows) for rows in result.by_policy if result.gpus > 1)
 
 

@@ -86,7 +86,6 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
 
 
 def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
-    """Return the columns of the policies that fit, the fastest first."""
     standings = comparison.standings
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     memory = byte_scale(each.metrics.max_memory_bytes for each in rows)
@@ -148,7 +147,6 @@ FORMAT_VERSION: Final = 1
 
 
 def comparison_files(comparison: Comparison) -> dict[str, bytes]:
-    """Return the content of each file by its name."""
     # Importing matplotlib takes longer than most replays.
     from vdnnsim.report.plots.policy_points import draw_comparison
 

@@ -96,7 +96,6 @@ class Column:
 
     @property
     def full_title(self) -> str:
-        """Title and unit."""
         return f"{self.title}, {self.unit}" if self.unit else self.title
 
     @property
@@ -122,7 +121,6 @@ class Table:
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
-        """Cells by row."""
         return tuple(zip(*(column.cells for column in self.columns), strict=True))
 
 
@@ -142,7 +140,6 @@ def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Block, ..
 
 
 def titled_table(title: str, table: Table | None, notes: Iterable[str], findings: Iterable[str]) -> Document:
-    """Return a table below a title, followed by notes and findings."""
     found = tuple(findings)
     return Document(
         (Heading(title), *(() if table is None else (table,)), *map(Note, notes), *((Bullets(found),) if found else ()))
@@ -150,7 +147,6 @@ def titled_table(title: str, table: Table | None, notes: Iterable[str], findings
 
 
 def text_column(title: str, cells: Iterable[str], fold: Fold = Fold.NEVER) -> Column:
-    """Return a left-aligned column."""
     return Column(title, tuple(cells), fold=fold, from_right=False)
 
 

@@ -117,13 +117,11 @@ def with_manifest(
     said: Mapping[str, object],
     contents: Mapping[str, str | bytes],
 ) -> dict[str, bytes]:
-    """Return the contents of a folder by name, texts as UTF-8, preceded by their manifest."""
     files = {name: each.encode() if isinstance(each, str) else each for name, each in contents.items()}
     return {writer.manifest: manifest(version, sources, said, (*files, writer.manifest)), **files}
 
 
 def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
-    """Return the names of the files that an earlier command wrote into a folder."""
     content = _manifest(folder / writer.manifest)
     if content is None or not writer.wrote(content):
         return frozenset()

@@ -56,7 +56,6 @@ def frontier_rows(frontier: Frontier) -> Iterator[Row]:
 
 
 def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
-    """Return the rows of the printed table."""
     times = [each.plan.iteration_s for each in frontier.points]
     memory = byte_scale(each.capacity_bytes for each in frontier.points)
     seconds = time_scale(times).with_digits(times, 4)

@@ -21,14 +21,12 @@ _LINK: Final = re.compile(r"\[([^]]+)\]\((https?://[^)\s]+)\)|(https?://[^\s)&]+
 
 
 def fragment(blocks: Iterable[Block]) -> Markup:
-    """Return blocks of a document as HTML."""
     named = [(type(block).__name__.lower(), block) for block in blocks]
     return Markup(environment().get_template("blocks.html.j2").render(blocks=named))  # noqa: S704  # as Jinja2 wrote it
 
 
 @cache
 def environment() -> Environment:
-    """Return the environment of the templates."""
     # Each is rendered once, so optimizing it takes longer than it saves.
     made = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, optimized=False)
     made.trim_blocks = made.lstrip_blocks = True

@@ -42,7 +42,6 @@ _MEMORY: Final = ("allocated", "reserved", "process")
 
 
 def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
-    """Return the rows of `layouts.csv`."""
     rows: list[dict[str, Value]] = []
     memory_bytes = ranking.memory_bytes
     for rank, (each, rate) in enumerate(zip(ranking.ranked, ranking.rates, strict=True), start=1):
@@ -100,7 +99,6 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
 
 
 def title(ranking: LayoutRanking) -> str:
-    """Return the answer in one sentence."""
     total = len(ranking.ranked) + len(ranking.refused)
     where = f"{ranking.gpus} GPUs of {ranking.machine}"
     if not ranking.ranked:

@@ -51,7 +51,6 @@ _MARKS: Final = {
 
 
 def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
-    """Return the rows of `machines.csv`."""
     rows: list[Row] = []
     for rank, (offer, order) in enumerate(zip(ranking.offers, ranking.order, strict=True), start=1):
         trust = offer.trust
@@ -121,7 +120,6 @@ def title(ranking: Ranking, what: str) -> str:
 
 
 def findings(ranking: Ranking) -> list[str]:
-    """Return findings of the ranking."""
     lines = []
     if rivals := ranking.rivals:
         first = ranking.offers[0].name
@@ -147,7 +145,6 @@ FORMAT_VERSION: Final = 1
 
 
 def question(scenario: Setup) -> str:
-    """Return the workload in one line."""
     workload = scenario.workload
     sample = sample_of(workload.graph)
     length = f" {sample.names}{sample.length}" if sample.length else ""

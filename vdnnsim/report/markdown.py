@@ -22,12 +22,10 @@ def escape(text: str) -> Ready:
 
 
 def code(name: str) -> Ready:
-    """Return a name as code."""
     return Ready(f"`{name}`")
 
 
 def bold(text: str) -> Ready:
-    """Return a text in bold."""
     return Ready(f"**{escape(text)}**")
 
 
@@ -43,7 +41,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], from_right: Ite
 
 
 def page(parts: Iterable[str | Block]) -> str:
-    """Return a page of blocks and of texts that are Markdown already."""
     return "\n\n".join(part if isinstance(part, str) else _text(part) for part in parts) + "\n"
 
 

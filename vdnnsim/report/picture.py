@@ -19,7 +19,6 @@ class Picture:
         replace_file(Path(path), self.png)
 
     def _repr_png_(self) -> bytes:
-        """Return the PNG that a notebook shows."""
         return self.png
 
 

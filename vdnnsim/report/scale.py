@@ -33,12 +33,10 @@ class Scale:
 
 
 def byte_scale(values: Iterable[float]) -> Scale:
-    """Return the scale for sizes in bytes, by the largest."""
     return _scale(values, (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)))
 
 
 def time_scale(values: Iterable[float]) -> Scale:
-    """Return the scale for durations in seconds, by the longest."""
     return _scale(values, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)))
 
 

@@ -137,7 +137,6 @@ def _widest(column: Column) -> int:
 
 
 def _narrowest(column: Column) -> int:
-    """Return the least width of a column."""
     pieces = column.above.split("\n") if "\n" in column.above else _PIECE.findall(column.above)
     above = max((len(piece.rstrip()) for piece in pieces), default=0)
     match column.fold:

@@ -42,7 +42,6 @@ _MOST_STEPS: Final = 8
 
 
 def is_captured(entry: Entry) -> bool:
-    """Whether a workload names captured steps, and not a network."""
     return isinstance(entry.value, dict) and STEP in entry.value
 
 

@@ -122,7 +122,6 @@ class Simulator:
         return self.placed(self._made(policy))
 
     def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":
-        """Place plans that are ready."""
         placements = once(self.place, plans)
         found = [each for each in placements if isinstance(each, Placement)]
         return Planned(plans, placements, found if len(found) == len(plans) else once(self.place_unlimited, plans))
@@ -175,7 +174,6 @@ class Simulator:
         return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
 
     def _groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the training GPUs by their switch."""
         topology = self.server.topology
         if topology is None:
             return ((0,),)
@@ -192,7 +190,6 @@ class Simulator:
         return self.ready(make_plans(policy, self.setting()), policy.label)
 
     def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
-        """Complete plans, and check them."""
         if len(plans) != self.gpus:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
         ready = self.completed(plans)
@@ -216,14 +213,12 @@ class Simulator:
         return held if gradients is None else once(lambda plan: aggregate_gradients(plan, gradients), held)
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
-        """Replay one iteration of plans that all have a placement."""
         placed = [each for each in placements if isinstance(each, Placement)]
         work = list(zip(plans, placed, strict=True))
         alike = [range(ranks_of(self.workload))] if ranks_of(self.workload) > self.gpus else ()
         return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution, alike)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
-        """Place a plan within the limits of this machine."""
         return place_plan(plan, self.limits)
 
     def place_unlimited(self, plan: TrainingPlan) -> Placement:
@@ -246,7 +241,6 @@ class Planned:
 
     @property
     def refusals(self) -> list[DoesNotFit]:
-        """Of the plans that do not fit."""
         return [each for each in self.placements if isinstance(each, DoesNotFit)]
 
 
@@ -256,7 +250,6 @@ def _on_a_host(workload: Workload, server: Server) -> int:
 
 
 def ranks_of(workload: Workload) -> int:
-    """Return how many ranks a workload is one of."""
     return workload.captured.ranks if isinstance(workload, CapturedWorkload) else 1
 
 

@@ -39,11 +39,9 @@ class Task:
 
     @property
     def workload(self) -> Workload:
-        """The workload, in float32."""
         return Workload(build_network(self.network), self.batch_size)
 
     def chosen(self, policies: Iterable[Policy]) -> tuple[Policy, ...]:
-        """Return the policies under which it runs."""
         return tuple(policy for policy in policies if policy.name in _VDNN_PAPER or not self.paper_alone)
 
     @property
@@ -109,7 +107,6 @@ class Pacing:
     stretches: tuple[float, ...]
 
     def times(self, stretch: float) -> "Pacing":
-        """Return durations multiplied by a stretch."""
         durations = ("kernel_factor", "least_kernel_s", "copy_factor", "copy_latency_s")
         return replace(self, **{name: getattr(self, name) * stretch for name in durations})
 
@@ -133,7 +130,6 @@ class Pacing:
         return replace(server, link=link)
 
     def describe(self) -> str:
-        """Return the durations in one line."""
         return (
             f"a kernel takes {self.kernel_factor:g} times its calibrated time and at least "
             f"{format_seconds(self.least_kernel_s)}, a copy {format_seconds(self.copy_latency_s)} and "

@@ -30,18 +30,15 @@ class Side:
 
     @property
     def stall_s(self) -> float:
-        """All stalls."""
         return sum((seconds for _, seconds in self.stall_by_cause), 0.0)
 
     @property
     def copy_stall_s(self) -> float:
-        """Stalls for copies."""
         copies = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND)
         return sum((seconds for cause, seconds in self.stall_by_cause if cause in copies), 0.0)
 
     @classmethod
     def of(cls, trace: IterationTrace, peaks: MemoryCount) -> "Side":
-        """Return the side of a trace."""
         plan = trace.plan
         copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
         return cls(
@@ -128,7 +125,6 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Label of the policy in tables."""
         return f"{self.policy} by device trials" if self.profiled_on_device else self.policy
 
     @property
@@ -163,7 +159,6 @@ class Requirement:
 
 
 def compared(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows with both sides."""
     return tuple(row for row in rows if row.time_error is not None)
 
 

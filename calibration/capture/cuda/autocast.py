@@ -51,15 +51,12 @@ class _Casts:
         self._kept.clear()
 
     def narrow(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compute in the type of the autocast."""
         return self._call(operator, args, kwargs, torch.get_autocast_dtype("cpu"))
 
     def wide(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compute in float32."""
         return self._call(operator, args, kwargs, torch.float32)
 
     def widest(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compute in the widest type of the arguments."""
         kinds = {each.dtype for each in _tensors((args, kwargs)) if _is_eligible(each)}
         return self._call(
             operator, args, kwargs, torch.float32 if torch.float32 in kinds else torch.get_autocast_dtype("cpu")
@@ -135,7 +132,6 @@ def _is_eligible(value: object) -> bool:
 
 
 def _refused(operator: OpOverload, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Refuse as CUDA's autocast does."""
     raise RuntimeError(
         f"{operator}: autocast of CUDA refuses it, as gradients of probabilities in 16 bits overflow; "
         "expected logits and binary_cross_entropy_with_logits"

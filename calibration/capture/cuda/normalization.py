@@ -30,7 +30,6 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalize by batch as CUDA does."""
     del gpu
     statistics = running_mean, running_var
     most = _MOST_TRAINING_BATCH if training else _MOST_EVALUATION_BATCH

@@ -42,7 +42,6 @@ class Gpu:
 
     @property
     def major(self) -> int:
-        """Major compute capability."""
         return self.capability[0]
 
 

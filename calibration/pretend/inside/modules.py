@@ -47,7 +47,6 @@ class ModuleTracker:
         return memory_labelled(label(self._passes, phase, what))
 
     def remove(self) -> None:
-        """Stop labelling."""
         for handle in self._handles:
             handle.remove()
 

@@ -87,7 +87,6 @@ def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Pea
 
 
 def phase_bytes(holders: Iterable[tuple[Place, int]]) -> dict[str, int]:
-    """Add up holders by phase."""
     total: dict[str, int] = {}
     for place, nbytes in holders:
         total[place.phase] = total.get(place.phase, 0) + nbytes

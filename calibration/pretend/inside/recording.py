@@ -199,7 +199,6 @@ class Recording:
         torch.cuda.reset_peak_memory_stats = see_and_reset
 
     def _read_memory(self) -> list[dict[str, Any]]:
-        """Read peaks and the history, and end it."""
         gpus = []
         snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001  # its only form
         torch.cuda.memory._record_memory_history(None)  # noqa: SLF001

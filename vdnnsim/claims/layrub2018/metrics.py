@@ -84,12 +84,10 @@ def at_one_node_pace(runs: LayrubRuns, case: LayrubCase, policy: str) -> LayrubC
 
 
 def parameters(runs: LayrubRuns, case: LayrubCase) -> float:
-    """Number of weights."""
     return runs.simulator(case).workload.graph.parameters
 
 
 def weight_bytes(runs: LayrubRuns, case: LayrubCase) -> float:
-    """Bytes of the weights, once."""
     return parameters(runs, case) * runs.simulator(case).workload.element_type.nbytes
 
 

@@ -99,7 +99,6 @@ class LayrubRuns:
 
     @remembered
     def simulator(self, case: LayrubCase) -> Simulator:
-        """The workload of a case with its costs."""
         server = self.machines[case.hardware]
         costs: CostModel = self._costs(case.hardware)
         if case.slowdown != 1:
@@ -146,7 +145,6 @@ class LayrubRuns:
         return ranks(self.simulator(case).costs)
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
-        """Memory of a policy."""
         asked, simulator = self._asked(case, policy), self.simulator(case)
         if asked not in self._placed:
             plan = self.plan(case, policy)
@@ -200,7 +198,6 @@ class LayrubRuns:
 
     @remembered
     def iteration_s(self, case: LayrubCase, policy: str) -> float:
-        """Seconds of an iteration."""
         return self.replay(case, self.plan(case, policy)).iteration_s
 
     def replay(self, case: LayrubCase, plan: TrainingPlan) -> IterationTrace:

@@ -45,7 +45,6 @@ class FittedRows:
         )
 
     def __call__(self, row: AnyRow) -> bool:
-        """Whether a parameter was fitted to a row."""
         repository, _, place = SERIES[row.series].source.partition(" at ")
         commit, network = place.partition(":")[0], row.setup.network.partition(":")[2]
         kernels = self.kernels.get(row.hardware, frozenset())

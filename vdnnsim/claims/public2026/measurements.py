@@ -140,7 +140,6 @@ class OperatorTime:
 
     @property
     def operators(self) -> str:
-        """Their name in tables."""
         return f"{self.kind.value} {'forward' if self.is_forward else 'backward'}"
 
 
@@ -166,7 +165,6 @@ class PeakMemory:
     hardware: str = MEMORY_HARDWARE
 
     def error_of(self, estimator: str) -> float:
-        """Return the relative error of an estimator, a field of `Estimates`."""
         return float(getattr(self.estimates, estimator)) / self.measured - 1
 
 
@@ -174,7 +172,6 @@ AnyRow = StepTime | OperatorTime | PeakMemory
 
 
 def step_times() -> tuple[StepTime, ...]:
-    """Return the measured times of iterations."""
     return tuple(
         StepTime(
             series=row["series"],
@@ -189,7 +186,6 @@ def step_times() -> tuple[StepTime, ...]:
 
 
 def operator_times() -> tuple[OperatorTime, ...]:
-    """Return the measured times of kinds of operators."""
     return tuple(
         OperatorTime(
             series=row["series"],

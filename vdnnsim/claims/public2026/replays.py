@@ -82,7 +82,6 @@ class Fit:
         return self.fits and not self.next_fits
 
     def __str__(self) -> str:
-        """Where the largest batch of the replay lies."""
         if not self.fits:
             return "smaller"
         return "larger" if self.next_fits else "in its bracket"
@@ -113,7 +112,6 @@ class PublicRuns:
         return self._trace(workload, row).iteration_s + _script_s(row, workload, self._server(row).host)
 
     def fit(self, row: StepTime) -> Fit:
-        """Whether its batch and the next larger one fit."""
         self._check(row, self._workload(row.setup, row.batch_size))
         larger = row.next_batch
         fits = self._fits(row, row.batch_size)
@@ -216,7 +214,6 @@ class PublicRuns:
         return self._steps[key]
 
     def _check(self, row: StepTime, workload: Workload) -> None:
-        """Refuse another network than the measured one."""
         if not isinstance(workload, CapturedWorkload):
             return
         step = workload.captured
@@ -241,7 +238,6 @@ def _bytes_before(trace: IterationTrace, row: PeakMemory) -> int:
 
 
 def _on_card(workload: Workload, hardware: str) -> Workload:
-    """Return a workload with the libraries of a card."""
     if not isinstance(workload, CapturedWorkload) or hardware not in _DEVICES:
         return workload
     return CapturedWorkload.of(msgspec.structs.replace(workload.captured, device=_DEVICES[hardware]))

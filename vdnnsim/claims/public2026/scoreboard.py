@@ -52,18 +52,15 @@ class Held(Generic[Row, Simulated]):
 
     @property
     def counts(self) -> bool:
-        """Whether it has a replay and nothing was fitted to it."""
         return self.simulated is not None and not self.fitted
 
     @property
     def error(self) -> float:
-        """Relative error."""
         assert isinstance(self.simulated, float | int), "only numbers have an error"
         return self.simulated / self.row.measured - 1
 
     @property
     def error_ratio(self) -> float | None:
-        """The error; None if it is left out."""
         return None if self.simulated is None else self.error
 
 
@@ -82,12 +79,10 @@ class Errors:
 
     @property
     def mean_absolute(self) -> float:
-        """Mean absolute error."""
         return fmean(abs(each) for each in self.values)
 
     @property
     def median_absolute(self) -> float:
-        """Median absolute error."""
         return median(abs(each) for each in self.values)
 
     @property
@@ -102,7 +97,6 @@ class Errors:
 
     @property
     def largest(self) -> float:
-        """The largest absolute error."""
         return abs(self.worst)
 
     @property
@@ -128,24 +122,20 @@ class Scoreboard:
 
     @classmethod
     def of(cls, machines: Mapping[str, Server], profiles: Mapping[str, Path], capture: Capture | None) -> "Scoreboard":
-        """Return the scoreboard of all rows, on machines by name and by the files of their profiles."""
         times, operators, memory = step_times(), operator_times(), peak_memory()
         runs = PublicRuns(machines, capture, asked_batches(times, operators, memory))
         return cls(runs, times, operators, memory, FittedRows.of(profiles))
 
     @cached_property
     def step_times(self) -> tuple[TimeRow, ...]:
-        """Seconds of an iteration."""
         return _all_held(self.times, self.runs.seconds, self.is_fitted)
 
     @cached_property
     def operator_times(self) -> tuple[OperatorRow, ...]:
-        """Seconds of all operators of a kind."""
         return _all_held(self.operators, self.runs.operator_seconds, self.is_fitted)
 
     @cached_property
     def peaks(self) -> tuple[MemoryRow, ...]:
-        """Peaks of the process memory."""
         return _all_held(self.memory, self.runs.peak_bytes, self.is_fitted)
 
     @cached_property

@@ -72,7 +72,6 @@ class FirstRow:
 
     @property
     def iteration_s(self) -> float:
-        """Seconds of an iteration."""
         return self.batch_size / self.images_per_s
 
 
@@ -111,7 +110,6 @@ class SwapReading(PaperReading):
     own_speed: bool = True
 
     def change(self, server: Server) -> Server:
-        """Return a machine under this reading."""
         kept_bytes = int(self.kept_fraction * server.gpu.memory_bytes)
         changed = replace(server, gpu=replace(server.gpu, memory_bytes=server.gpu.memory_bytes - kept_bytes))
         if not self.one_root or changed.topology is None:
@@ -142,12 +140,10 @@ class ServerRuns:
     _slowdowns: dict[str, float] = field(default_factory=dict)
 
     def policy(self, label: str) -> Policy:
-        """The policy of a label under the reading."""
         name = label.partition("(")[0]
         return labelled_policy(label, self._types, {**self.reading.options.get(name, {}), **self.reading.algorithms})
 
     def scenario(self, place: Place, network: str, batch_size: int, policies: tuple[str, ...]) -> Scenario:
-        """The scenario of a network under policies."""
         return Scenario(
             name=f"{place.hardware}_{place.gpus}gpus",
             workload=Workload(build_network(network), batch_size),

@@ -39,12 +39,10 @@ class LayerBytes:
 
     @property
     def total(self) -> int:
-        """Sum of all."""
         return sum(astuple(self))
 
 
 def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
-    """Return the times of each layer in the order of forward."""
     forward, backward = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
     for span, kernel in trace.kernels:
         if kernel.phase is Phase.FORWARD:
@@ -67,7 +65,6 @@ def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
 
 
 def forward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> LayerBytes:
-    """Return the memory of forward of a layer."""
     return LayerBytes(
         x=0 if layer.in_place else sum(workload.map_bytes(index) for index in layer.inputs),
         y=workload.map_bytes(layer.output),

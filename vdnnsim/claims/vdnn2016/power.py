@@ -60,12 +60,10 @@ class PowerCurve:
 
     @property
     def energy_joules(self) -> float:
-        """Energy of an iteration."""
         return self._energies()[-1]
 
     @property
     def mean_watts(self) -> float:
-        """Mean power."""
         return self.energy_joules / self.end_s
 
     def maximum_watts(self, window_s: float = SAMPLING_PERIOD_S) -> float:

@@ -46,7 +46,6 @@ class SharedPlans:
     replays: dict[Hashable, PolicyResult] = field(default_factory=dict)
 
     def workload(self, case: NetworkBatch) -> Workload:
-        """A network with its batch size."""
         if case not in self.workloads:
             self.workloads[case] = Workload(build_network(case[0]), case[1])
         return self.workloads[case]
@@ -91,7 +90,6 @@ class VdnnRuns:
 
     @remembered
     def simulator(self, network: str, batch_size: int) -> Simulator:
-        """The workload of a network with its costs on this machine."""
         workload = self.shared.workload((network, batch_size))
         return Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
 

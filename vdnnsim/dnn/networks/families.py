@@ -41,7 +41,6 @@ class Family:
         return tuple(map(int, found.groups())) if found else None
 
     def holds(self, numbers: Sequence[int]) -> bool:
-        """Whether there is a member with these numbers."""
         return all(number in allowed for number, allowed in zip(numbers, self.numbers, strict=True))
 
     def nearest(self, numbers: Sequence[int]) -> str:

@@ -98,12 +98,10 @@ class Layout:
     gradients_over_maps_ending: dict[int, list[int]] = field(default_factory=dict)
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
-        """Return the phases of backward of a layer in their order."""
         return tuple(reversed(layer.backward_phases)) if self.reuse.within_layers else layer.backward_phases
 
 
 def lay_out(workload: Workload, reuse: Reuse) -> Layout:
-    """Lay out an iteration."""
     builder = _Builder(workload, reuse)
     for each in workload.graph.maps:
         builder.add(each)
@@ -123,7 +121,6 @@ class _Builder:
         self._end_of = list(reversed(list(behind)))
 
     def add(self, each: FeatureMap) -> None:
-        """Add the stays of a map and its gradient."""
         first, last_forward = each.producer or 0, last_forward_use(each)
         readers = self._readers(each)
         last = self._step_of[min(readers)] if readers else last_forward
@@ -220,7 +217,6 @@ class Buffers(IterationBuffers):
         self.kept.append(KeptInPlace(region, {index: self.add(buffer) for index, buffer in kept}))
 
     def kept_of(self, layer: Layer | None) -> KeptInPlace | None:
-        """Return the sort of data that a layer keeps."""
         return next((kept for kept in self.kept if layer and layer.index in kept.of_layers), None)
 
     def operands(self, run: Run) -> tuple[Operand, ...]:

@@ -54,7 +54,6 @@ def modules(workload: Workload) -> list[range]:
 
 
 def joined(parts: Sequence[range]) -> range:
-    """Return consecutive parts as one."""
     return range(parts[0].start, parts[-1].stop)
 
 

@@ -90,7 +90,6 @@ def along(line: Sequence[Place], margin: float) -> Iterable[Box]:
 
 
 def nearest(box: Box, point: Place) -> Place:
-    """Return the point of a box that is closest to a point."""
     left, bottom, right, top = box
     return min(max(point[0], left), right), min(max(point[1], bottom), top)
 

@@ -27,7 +27,6 @@ _MOST_COLUMNS = 4
 
 
 def look(number: int) -> tuple[str, str]:
-    """Return colour and marker of a series."""
     return SERIES_COLORS[number % len(SERIES_COLORS)], MARKERS[number % len(MARKERS)]
 
 
@@ -68,7 +67,6 @@ def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, p
 
 
 def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
-    """Draw named vertical lines."""
     low, high = axes.get_xlim()
     for name, place in marks:
         if low <= place <= high:
@@ -78,6 +76,5 @@ def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
 
 
 def series_handle(number: int, name: str, size: float = 9) -> Line2D:
-    """Return the legend entry of a series."""
     color, marker = look(number)
     return Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=size, label=name)

@@ -57,7 +57,6 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(title: str, subtitle: str) -> Figure:
-    """Return an empty slide with title and subtitle."""
     width, height = (pixels / _DOTS_PER_INCH for pixels in _PIXELS)
     figure = Figure(figsize=(width, height), dpi=_DOTS_PER_INCH)
     above = figure.text(0.03, 0.955, title, fontsize=_font_size(22, title, 85), fontweight="bold", va="center")
@@ -142,7 +141,6 @@ def write_legend(figure: Figure, handles: Sequence[Artist], *, rows: int = 1, **
 
 
 def point_handle(label: str, color: str, marker: str = "o", size: float = 10, **look: Any) -> Line2D:  # noqa: ANN401  # as matplotlib's
-    """Return the legend entry of points."""
     return Line2D([], [], linestyle="", color=color, marker=marker, markersize=size, label=label, **look)
 
 

@@ -50,7 +50,6 @@ class Dot:
 
     @property
     def name(self) -> str:
-        """The label."""
         more = len(self.names) - _MOST_TOGETHER
         return ", ".join(self.names) if more <= 0 else f"{self.names[0]} and {more + 1} of the same"
 
@@ -212,7 +211,6 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
 
 
 def stalls_title(shown: PolicyResult) -> str:
-    """Return the stalls of the compute stream by cause."""
     causes = shown.metrics.stall_by_cause
     whole, lost = format_seconds(shown.metrics.iteration_s), format_seconds(shown.metrics.stall_s)
     if not causes:

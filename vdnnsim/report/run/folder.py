@@ -203,7 +203,6 @@ def write_report(result: ScenarioResult, folder: Path) -> Written:
 
 
 def report_files(result: ScenarioResult) -> dict[str, bytes]:
-    """Return the content of every file of a report by its name."""
     # Importing matplotlib takes longer than most scenarios.
     from vdnnsim.report.plots import draw_pictures
     from vdnnsim.report.run.browser import html_text

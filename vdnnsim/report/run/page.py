@@ -79,7 +79,6 @@ def questions(result: ScenarioResult) -> tuple[Block, ...]:
 
 
 def columns(result: ScenarioResult) -> tuple[Block, ...]:
-    """Return the definitions of the columns of the CSV."""
     meanings = tuple((name, COLUMNS[name].documented(result.gpus)) for name in RUN)
     return Heading("What do the columns of results.csv mean?"), Definitions(meanings)
 

@@ -84,7 +84,6 @@ class _History:
                     self._note_ranges(frames, time_s)
 
     def segments(self) -> list[_Entry]:
-        """Return segments and blocks at the end."""
         held = {block.start: (block, asked, frames) for block, asked, frames in self._held.values()}
         blocks = sorted([*(block for block, _, _ in held.values()), *self._allocator.free_blocks])
         segments = []

@@ -20,7 +20,6 @@ _GIVEN: Final = (
 
 
 def captured_rows(step: CapturedStep) -> list[tuple[str, str, int, str]]:
-    """Return rows of name, count, bytes and meaning."""
     rows = [("parameters", f"{step.parameters:,}", step.parameter_bytes, "each once")]
     for kind, name, meaning in _GIVEN:
         sizes = [each.nbytes for each in step.storages if each.given and each.kind is kind and each.nbytes]
@@ -34,7 +33,6 @@ def captured_rows(step: CapturedStep) -> list[tuple[str, str, int, str]]:
 
 
 def captured_table(step: CapturedStep, has_all: str) -> Document:
-    """Return the table of a step with its caption, operations and notes."""
     rows = [(name, count, format_bytes(nbytes), meaning) for name, count, nbytes, meaning in captured_rows(step)]
     table = plain_table(COLUMNS, rows, has_all)
     return titled_table(_caption(step), table, (), [_operations(step), *step.notes])

@@ -19,7 +19,6 @@ SEARCH: Final = "optimal"
 
 
 def how_to(result: ScenarioResult, way: Way) -> str:
-    """Return the command or the lines of Python that do it."""
     lines = [*_updates(result, way.loop), *_sliced_loss(way.loop)]
     lines += _checkpointed_blocks(result, way.loop)
     if way.loop.precision:

@@ -31,7 +31,6 @@ def recorded_rows(recorded: RecordedStep) -> list[Row]:
 
 
 def recorded_table(recorded: RecordedStep, has_all: str) -> Document:
-    """Return the tables by operator and, where recorded, by module, with notes."""
     rows = recorded_rows(recorded)
     shown = [_shown(row) for row in rows[:_MOST_ROWS]]
     if rest := rows[_MOST_ROWS:]:

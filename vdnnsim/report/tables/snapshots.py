@@ -17,12 +17,10 @@ RECORDED: Final = "as recorded"
 
 
 def model_name(model: MemoryChoice) -> str:
-    """Return the name of a memory model in tables."""
     return model.value if isinstance(model, MemoryModel) else model.words
 
 
 def snapshot_rows(finding: Finding) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the printed table."""
     yield _row(RECORDED, finding, finding.recorded, "")
     for each in finding.replays:
         fits = "" if finding.memory is None else f"NO, short by {format_bytes(each.short_bytes)}"
@@ -39,7 +37,6 @@ def csv_rows(finding: Finding) -> Iterator[tuple[str, int, int, int, int | str]]
 
 
 def sentences(finding: Finding) -> Iterator[str]:
-    """Yield findings, the answer first."""
     recording, recorded = finding.recording, finding.recorded
     others = "".join(
         f"; with {model_name(each.model)} the same run reserves {format_bytes(each.peaks.reserved_bytes)}"

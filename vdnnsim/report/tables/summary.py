@@ -35,7 +35,6 @@ def left_out_first(names: Iterable[str], columns: Iterable[Column], result: Scen
 
 
 def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> Column:
-    """Return a column in one unit, by default the one that suits its numbers."""
     column = COLUMNS[name]
     numbers = [column.number(row) for row in rows]
     if name.endswith("_ratio"):
@@ -47,7 +46,6 @@ def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = N
 
 
 def rate_column(sample: Sample, rows: Sequence[Measured]) -> Column:
-    """Return the column of the throughput of one GPU in samples."""
     rates = [COLUMNS["images_per_s"].number(row) for row in rows]
     scale = scale_of("images_per_s", rates).with_digits(rates)
     return Column(per_second(sample), tuple(map(scale.number, rates)), header=f"{sample.names}\nper s")

@@ -22,12 +22,10 @@ class Column:
 
 
 def column_names() -> tuple[str, ...]:
-    """Return the header of `validation.csv`."""
     return tuple(column.name for column in COLUMNS)
 
 
 def cells(row: Row) -> tuple[Value, ...]:
-    """Return the cells of a row."""
     values = (column.value(row) for column in COLUMNS)
     return tuple("" if value is None else value for value in values)
 

@@ -27,12 +27,10 @@ VALIDATION_WRITER: Final = Writer(
 
 
 def write_validation(validation: Validation, warnings: Sequence[str], folder: Path) -> tuple[Path, ...]:
-    """Write the folder of a validation; return the paths of its files, or raise OutputError."""
     return write_folder(folder, validation_files(validation, warnings), VALIDATION_WRITER).files
 
 
 def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of each file by name."""
     pictures = draw_validation(validation)
     method = validation.method
     said = {
@@ -70,7 +68,6 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def draw_validation(validation: Validation) -> tuple[Picture, ...]:
-    """Draw the pictures; none where no row has both sides."""
     # Importing matplotlib takes longer than most replays.
     from vdnnsim.report.plots.validation.overlay import draw_memories, draw_timelines
     from vdnnsim.report.plots.validation.parity import draw_parity

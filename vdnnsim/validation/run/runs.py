@@ -39,7 +39,6 @@ class PairedRun:
 
     @property
     def seconds(self) -> float:
-        """Measured iteration time."""
         return self.execution.trace.iteration_s
 
     @property

@@ -61,7 +61,6 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
 
 
 def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: MemoryCurve, times: Scale) -> None:
-    """Draw the memory of the GPU by kind, its levels and its peak."""
     trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
     memory, top = _draw_capacity(axes, capacity, metrics.max_memory_bytes)
     areas, more = _draw_areas(axes, curve, trace, times, memory), dict[str, Artist]()
@@ -84,7 +83,6 @@ def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: Me
 
 
 def _draw_host(axes: Axes, result: ScenarioResult, curve: MemoryCurve, trace: IterationTrace, times: Scale) -> None:
-    """Draw the bytes that are in host memory alone, and their capacity."""
     times_s, offloaded = offloaded_curve(trace)
     memory, top = _draw_capacity(axes, result.server.host.memory_bytes // result.gpus, max(offloaded))
     drawn_s = np.asarray((*curve.times_s, trace.iteration_s))

@@ -51,12 +51,10 @@ _BY = {
 
 
 def gpus_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    """Return the title."""
     return f"{rows[0].policy} on {result.gpus} GPUs: {contention(result, rows)}"
 
 
 def gpus_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figure:
-    """Draw one iteration of a policy on all GPUs."""
     iteration_s = max(row.metrics.iteration_s for row in rows)
     unfit = "" if rows[0].fits else ", replayed without a capacity because it does not fit"
     gradients = f"; gradients are added up by {_BY[result.gradients]}" if result.gradients else ""
@@ -132,7 +130,6 @@ _HALF = 0.44
 
 
 def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    """Return the title."""
     uses = link_uses(result.server, rows[0].server_trace)
     if not uses:
         return f"{rows[0].policy}: no link carries anything"
@@ -142,7 +139,6 @@ def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
 
 
 def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figure:
-    """Draw the load of the links over one iteration of a policy on all GPUs."""
     uses = link_uses(result.server, rows[0].server_trace)
     shown = drawn_links(uses)
     iteration_s = max(row.metrics.iteration_s for row in rows)

@@ -57,7 +57,6 @@ class Window:
 
     @property
     def times(self) -> Scale:
-        """The unit of its axis."""
         return time_scale((self.end_s - self.start_s,))
 
     @property
@@ -66,7 +65,6 @@ class Window:
         return f" since {format_seconds(self.start_s)}" if self.start_s else ""
 
     def shows(self, thing: Bar | Span | Stall) -> bool:
-        """Whether a part of something lies inside."""
         return thing.end_s > self.start_s and thing.start_s < self.end_s
 
     def shown_fraction(self, thing: Bar) -> float:
@@ -110,7 +108,6 @@ def magnified_window(trace: IterationTrace) -> Window:
 
 
 def waits_for_copies(trace: IterationTrace) -> list[Stall]:
-    """Return the stalls for copies."""
     return [stall for stall in trace.stalls if stall.waited_for is not None]
 
 
@@ -141,7 +138,6 @@ def trace_bars(trace: IterationTrace, rows: Mapping[Stream | None, float]) -> li
 
 
 def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
-    """Return the bar of a span, with the name of its layer, buffer or collective."""
     plan = trace.plan
     operation = plan.operations[span.operation]
     if isinstance(operation, Offload | Prefetch):
@@ -156,13 +152,11 @@ def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
 
 
 def stall_bar(stall: Stall, row: float) -> Bar:
-    """Return the bar of a stall, with its duration."""
     look = Look(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
     return Bar(row, stall.start_s, stall.end_s, look, format_seconds(stall.end_s - stall.start_s))
 
 
 def draw_bars(axes: Axes, bars: Iterable[Bar], window: Window, *, height: float, edge: float) -> None:
-    """Draw the bars in a window, with white edges, and scale the axis."""
     intervals: defaultdict[tuple[float, Look], list[tuple[float, float]]] = defaultdict(list)
     for bar in filter(window.shows, bars):
         intervals[bar.row, bar.look].append(window.bar(bar))
@@ -188,7 +182,6 @@ def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
 
 
 def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -> list[Patch]:
-    """Return a legend entry for each visible colour."""
     names: dict[str, str] = {}
     for trace in traces:
         for stream in Stream:
@@ -221,7 +214,6 @@ def timeline_subject(result: ScenarioResult) -> PolicyResult:
 
 
 def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
-    """Draw the streams of one policy."""
     trace = shown.trace
     figure = new_figure(timeline_title(result, shown), f"{place(result, shown)}{_subtitle(result, shown)}")
     left = 0.18 if trace.spans_on(Stream.COMMUNICATION) else 0.135
@@ -252,7 +244,6 @@ def _row_name(trace: IterationTrace, stream: Stream | None) -> str:
 
 
 def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
-    """Return the title."""
     stalled = percent(shown.metrics.stall_s / shown.metrics.iteration_s)
     return f"{shown.policy}: the compute stream of {workload_text(result)} waits {stalled} of the time"
 

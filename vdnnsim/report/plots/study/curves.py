@@ -78,7 +78,6 @@ class StudySlide:
 
 
 def bounds_handle() -> Line2D:
-    """Return the legend entry of the boundary of what fits."""
     return Line2D([], [], color=ALARM, linewidth=4, label="boundary of what fits")
 
 

@@ -35,7 +35,6 @@ _MEASURED, _SIMULATED = "#56b4e9", INK
 
 
 def timelines_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
-    """Draw the timelines of both traces."""
     traces = measured, simulated
     figure = new_figure(title, subtitle)
     figure.subplots_adjust(left=0.205, right=0.975, top=0.8, bottom=0.19, hspace=0.28)
@@ -70,7 +69,6 @@ def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
 
 
 def memories_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
-    """Draw the memory of both traces."""
     figure = new_figure(title, subtitle)
     axes = figure.subplots()
     figure.subplots_adjust(left=0.08, right=0.97, top=0.84, bottom=0.19)

@@ -27,7 +27,6 @@ _LEAST_HALF_WIDTH = 1.6
 
 
 def parity_figure(parity: Parity) -> Figure:
-    """Draw the figure of at least one pair."""
     figure = new_figure(parity.title, parity.subtitle)
     diagonal, errors = figure.add_axes((0.085, 0.19, 0.37, 0.66)), figure.add_axes((0.655, 0.19, 0.32, 0.66))
     _draw_diagonal(diagonal, parity)
@@ -44,7 +43,6 @@ draw_parity = as_png(parity_figure)
 
 
 def kind_handles(kinds: Sequence[str]) -> list[Line2D]:
-    """Return the legend entries of kinds of rows."""
     return [point_handle(kind, look(number)[0], _MARKERS[number]) for number, kind in enumerate(kinds)]
 
 
@@ -61,7 +59,6 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
 
 
 def draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: float, **drawn: Any) -> None:  # noqa: ANN401  # as matplotlib's
-    """Draw (kind, measured, simulated) pairs and the diagonal."""
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
     for kind, marker in enumerate(_MARKERS):
         places = [pair[1:] for pair in pairs if pair[0] == kind]
