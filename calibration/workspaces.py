@@ -69,7 +69,6 @@ class KernelSettings:
 
     Attributes:
         tf32: whether float32 is multiplied in TF32, which all products of matrices are then.
-        channels_last: whether maps lie as N, H, W, C.
     """
 
     tf32: bool

@@ -58,7 +58,6 @@ class ExpectedSave(NamedTuple):
     Attributes:
         nbytes: of its storage; 0 for a reserve of a library, whose size is known only when it runs.
         is_moved: whether its storage is offloaded or recomputed.
-        is_aside: whether other streams use it.
     """
 
     storage: int
@@ -81,9 +80,7 @@ class LiveSchedule:
         actions: by point: saves, then unpacks.
         issued: by point, the operations of the program before it.
         offloaded, recomputed: storages that are released and then prefetched, or recomputed.
-        recomputed_operations: operations that may be recomputed.
         pinned_bytes: of the host.
-        offloaded_bytes: in a step.
         states: optimizer states by name, if some are on the host: bytes in pinned memory, empty for those on the GPU.
         pools: private pools of what is allocated, as of `ReservedMemory`.
     """

@@ -16,7 +16,6 @@ class StepLog:
     """Log of a step.
 
     Attributes:
-        offloaded_bytes, fetched_bytes: that were copied.
         order: `offload`, `release`, `prefetch` and `recompute`, with a storage each, in the order of their begin.
         on_demand: storages whose prefetch had not begun when backward unpacked them.
         departure: how the step differed from the captured one; empty if it did not.

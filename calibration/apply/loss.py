@@ -138,7 +138,6 @@ class RecordedLoss:
     """A loss of the output of a model.
 
     Attributes:
-        outputs: numbers of the outputs that it uses.
         held: tensors that the script holds while backward runs; so does this until the next call.
     """
 

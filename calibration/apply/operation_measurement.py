@@ -97,7 +97,6 @@ class Measured:
 
     Attributes:
         changes: its changes of memory; empty if it cannot run alone.
-        made: devices of its results.
         seconds: of its kernels; None if it was not timed.
     """
 

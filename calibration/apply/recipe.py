@@ -74,7 +74,6 @@ class Recipe(NamedTuple):
     Attributes:
         read: storages that it reads, which may have been released.
         counted: tensors with the version counters of all that it reads; a kept one is among them.
-        kept: other tensors that it reads.
     """
 
     func: OpOverload

@@ -57,7 +57,6 @@ class TrainedModel:
     Attributes:
         model: within DDP.
         loss: until it is planned: the script's own, or a stand-in where other models take the output.
-        saved_bytes: of its first forward.
         held: tensors that the script held after the first backward.
         is_part: whether its loss is computed by other models, so that its steps end with forward.
     """
@@ -127,11 +126,7 @@ class TrainedModel:
 
 
 class ScriptModels(dict[int, TrainedModel]):
-    """Models by identity; others have their steps between forward and backward of an *outer* one.
-
-    Attributes:
-        waited: calls without a plan.
-    """
+    """Models by identity; others have their steps between forward and backward of an *outer* one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -54,7 +54,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     Attributes:
         steps: by request, of the cache one; none where one could not be captured.
-        error: why not.
         files: the user's files that were imported, by path, with the SHA-256 of each.
     """
 

@@ -28,7 +28,6 @@ class NamedModel:
         tokens: of its longest sequence; None where it takes none.
         arguments: makes its keyword arguments from batch size, tokens and sizes of an image; None where it takes an
             image alone, or needs `--inputs`.
-        note: an assumption, in a sentence.
     """
 
     make: Callable[[], nn.Module]

@@ -34,26 +34,21 @@ class Program:
     """A program to capture.
 
     Attributes:
-        name: of the model, given by the user.
         make_model: makes the model, in training mode or not, on the CPU.
         make_inputs: makes the arguments of the model's forward for one micro-batch, on the CPU.
         loss: a scalar from what forward returns.
         labels: that the loss keeps from one iteration to the next.
-        optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
         in_backward: whether each parameter is updated in backward, once its gradient is there, which is then freed.
         param_groups: groups of parameters that the optimizer updates one after the other.
         loss_chunks: slices of the tokens whose cross entropy is computed one after the other (`chunked_loss`).
         lora: rank of adapters around linear layers, with all else frozen; 0 for none.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
-        batch_size: samples of a micro-batch.
         sample: `image` or `sequence`.
         sample_elements: tokens of a sequence; 1 for an image.
         holds_output: whether the script keeps what forward returned until the next forward returns, as `outputs =
             model(...)` in a loop does.
         versions: of libraries, `torch 2.13.0, timm 1.0.1`.
-        notes: assumptions, in sentences.
-        layout: over several GPUs; None for one.
         checkpointing: of blocks, `full`, `selective` or of every so many; empty for none.
     """
 
@@ -95,7 +90,6 @@ class Iteration:
         foreach: whether they work on lists of tensors by default.
         place: puts a tensor on the device, in its element type and memory format.
         autocast: the narrow type of autocast, which FSDP's own mixed precision replaces; None without it.
-        held: the output that the script holds.
     """
 
     program: Program

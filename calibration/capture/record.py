@@ -31,7 +31,6 @@ class Call:
     Attributes:
         leaves: its arguments, each tensor as its layout; their tree is `arguments`.
         read: number of the storage of each tensor among the leaves; None in host memory.
-        made: number of the storage of each tensor that it returns.
     """
 
     func: OpOverload
@@ -79,7 +78,6 @@ class Record:
         accumulates: whether it makes or adds to the gradient of a parameter.
         node: sequence number of the node that runs it, in backward.
         overwrites: whether its result is written over its first operand if nothing holds that afterwards.
-        collective: what it exchanges with other ranks.
         aside: whether the program runs it on another stream than its kernels.
     """
 

@@ -30,21 +30,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         model: `my_model.py:make`; `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`, or such a name
             alone where one library has it; a name of huggingface.co; or a `config.json`, or a folder with one.
-        batch_size: samples of a micro-batch.
         image: sizes of an image, channels first; None for the model's own, or none.
         tokens: of a sequence; None for the model's own, or none.
         inputs: `my_model.py:inputs`, a function of the batch size, and of the tokens where these are given; None for
             images or tokens.
         lora: rank of adapters around linear layers, with all else frozen; None for none.
         accumulate: micro-batches before a step of the optimizer.
-        in_backward: whether each parameter is updated in backward.
         param_groups: groups of parameters that the optimizer updates one after the other.
         loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         holds_output: whether the script keeps what forward returned until the next forward returns.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
         pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
-        compiled: whether torch.compile compiles the model.
         compute_capability: of the CUDA device for which fake tensors dispatch.
         parallel: layout over several GPUs, as `fsdp=8`, one rank of which is captured; empty for one GPU.
         checkpointing: of the model's blocks, `full`, `selective`, or of every so many, as `2`; empty for none.

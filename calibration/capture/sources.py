@@ -234,7 +234,6 @@ class Comparison:
 
     Attributes:
         saved_bytes: by autograd, beside parameters and inputs.
-        peak_live_bytes: of all storages.
         operators: numbers of calls by name, where they differ.
     """
 

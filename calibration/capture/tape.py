@@ -18,7 +18,6 @@ class Save:
 
     Attributes:
         issued: operations of the step before it.
-        storage: number of its storage in the captured step.
         shape: in elements.
     """
 
@@ -47,7 +46,6 @@ class Tape:
 
     Attributes:
         arrivals: of gradients of saved tensors, before the node that made them runs.
-        calls: of the operations.
         let_go: by saved storage, the last operation at which the program itself holds it.
         aside: storages that other CUDA streams touch, or that `Tensor.record_stream` lends to one.
         of_model: operations of the model's forward; those after it are of the loss.

@@ -64,7 +64,6 @@ class Device(Protocol):
 
     Attributes:
         name: `NVIDIA H200`, `CPU`.
-        torch_device: where its tensors live.
         memory_bytes: its capacity; on the CPU, the memory of the machine.
         granule_bytes: unit to which its allocator rounds a request.
         cache_bytes: of the cache in which a kernel that is timed repeatedly would find its operands, unlike in an

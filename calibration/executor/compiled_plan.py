@@ -37,7 +37,6 @@ class KernelCall:
     """One kernel and the buffers it works on.
 
     Attributes:
-        operands: the buffers by their roles.
         workspace: the plan's buffer for it; None where the plan has none.
     """
 
@@ -59,7 +58,6 @@ class CompiledPlan:
     """A plan that can be executed.
 
     Attributes:
-        calls: by position of the Compute in the plan.
         copies: where its copies lie on the host.
         taken_bytes: by buffer, its device memory: a workspace has as much as the largest of its kernels needs.
         idle_bytes: by workspace, its memory when no kernel runs: of a single kernel's, what that is passed.

@@ -28,10 +28,8 @@ class PlanWalk:
 
     Attributes:
         arena: with room for its copies.
-        residents: buffers of earlier runs.
         labels, loss: of the batch, in device memory outside of the plan.
         kept: kinds of buffers whose content is copied to the host before they are released.
-        position: of the current or last operation.
     """
 
     device: Device

@@ -44,7 +44,6 @@ class IssueLog:
         intervals, issue_s: of kernels and copies.
         marks: of a stream at an event, an allocation or a release, from the start of the clock to the last operation
             that takes time.
-        host_issue_s: time in which the host issued operations.
     """
 
     intervals: dict[int, Interval] = field(default_factory=dict)

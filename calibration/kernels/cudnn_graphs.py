@@ -51,7 +51,6 @@ class Offer:
     """The plans of cuDNN for one problem.
 
     Attributes:
-        graph: the frontend's graph, in which the plans are built.
         operands: the graph's tensors by the names of the problem's operands.
         plans: one for each admitted engine and workspace, best guess of cuDNN's heuristics first.
         positions: of each plan in the graph, by its name.

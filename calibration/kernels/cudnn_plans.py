@@ -66,7 +66,6 @@ class ConvolutionProblem:
     """One phase of one convolution, without bias.
 
     Attributes:
-        channels_last: whether maps lie as N, H, W, C and filters as K, R, S, C.
         tf32: whether tensor cores may multiply float32 rounded to TF32.
     """
 

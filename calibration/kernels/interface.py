@@ -23,10 +23,8 @@ class KernelTensors:
         inputs: the feature maps X, each (N, C, H, W) in the element type of the workload.
         output: the feature map Y; the very tensor of X where the layer works in place. Of the loss, log-probabilities.
         input_gradients: for each input its dX, None where it needs no gradient.
-        accumulates: for each input whether dX is added to a gradient.
         output_gradient: dY; the very tensor of dX where the layer works in place.
         weights, weight_gradient: W and dW, flat, of as many elements as the layer has parameters; the bias at the end.
-        states: the states of the optimizer, each like W.
         statistics: mean and inverse deviation of a batch normalization, flat, 2 C elements of float32.
         labels: the class of each image, (N,) of int64.
         loss: one element of float32.

@@ -39,7 +39,6 @@ class Settings:
 
     Attributes:
         workloads: whose kernels are measured; all of one element type.
-        tf32: whether float32 products are computed in TF32.
     """
 
     workloads: tuple[Workload, ...]
@@ -56,7 +55,6 @@ class Calibration:
 
     Attributes:
         unsteady: samples of link and host with a large spread, by name.
-        warnings: further warnings, a line each.
         files: the written copies, kernels, profile.
     """
 
@@ -87,7 +85,6 @@ class Calibrator:
     """Measures one device.
 
     Attributes:
-        device: otherwise idle.
         extent: sizes and times of the measurements.
         provenance: returns hardware and software of a device, as (name, text).
         out: path of the profile, beside which its tables are written.

@@ -76,7 +76,6 @@ class Rate:
     """A timed kernel of known work.
 
     Attributes:
-        sample: of its seconds.
         amount: FLOPs, or bytes.
     """
 

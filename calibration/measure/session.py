@@ -23,7 +23,6 @@ class Session:
     """Takes measurements one after the other.
 
     Attributes:
-        warnings: a line each.
         unsteady: samples with a large spread, by name.
     """
 

@@ -35,8 +35,6 @@ class TorchBuild:
     """A CUDA build of PyTorch and the wheels of its CUDA.
 
     Attributes:
-        version: of PyTorch, as "2.14.1+cu130".
-        cuda: the version of CUDA that it was built for, as "13.0".
         runtime: the real `libcudart.so.N`, whose names of calls are read.
         headers: folders of the headers of CUDA, cuBLAS and cuDNN.
     """

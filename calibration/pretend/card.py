@@ -105,12 +105,9 @@ class Card:
     """One GPU that can be pretended, in SI units.
 
     Attributes:
-        profile: name of its profile.
         properties: by cuDNN's names.
         shared_memory_bytes: of a multiprocessor.
-        context_assumed: whether the profile states none.
         flop_per_s: peak of float32.
-        launch_s: least time of a kernel.
     """
 
     profile: str

@@ -27,7 +27,6 @@ class Task:
     Attributes:
         steady_steps: the program is ended once reserved memory has not grown for so many optimizer steps.
         whole: whether it runs to its own end instead; no step is timed then.
-        rates: of the GPU's kernels.
     """
 
     steady_steps: int
@@ -102,7 +101,6 @@ class Process(msgspec.Struct, frozen=True):
         zeros_read: how often each line read a value from a GPU, the most frequent first.
         refused: operations whose result sizes depend on values.
         ended: `by itself`, `steady`, `time`, `out of memory`, `values`, `interrupted` or `error`.
-        error: the exception that ended it.
     """
 
     process: int

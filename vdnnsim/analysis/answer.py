@@ -28,13 +28,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """A policy for a batch on a card, which was tried.
 
     Attributes:
-        policy: with its options.
         loop: what differs from the loop that was captured.
         batch_size: of a micro-batch.
-        rounds: micro-batches of an iteration.
         tokens: of a sequence, where that is shorter than was asked for; else 0.
-        hardware: the profile of the card.
-        memory_bytes: of that card.
         is_applied: whether `vdnnsim apply` runs it, in a pool of `limit_bytes`; else it is a plain loop.
         expandable: whether under PYTORCH_ALLOC_CONF=expandable_segments:True.
         iteration_s: of all micro-batches; 0 without a plan.

@@ -30,8 +30,6 @@ class Standing:
     Attributes:
         row: of the slowest GPU.
         time_rank, memory_rank: 1 for the shortest iteration and for the lowest peak of memory.
-        on_front: whether it is on the Pareto front.
-        same_plan: other policies with the same plan.
         same_numbers: other policies with another plan and the same metrics.
     """
 

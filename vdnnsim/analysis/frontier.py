@@ -72,8 +72,6 @@ class Frontier:
 
     Attributes:
         planner: the policy whose plans make the frontier.
-        points: in order of capacity.
-        policies: in the requested order.
         declined: policies without a plan, or that never fit.
         kernels: of all plans.
     """

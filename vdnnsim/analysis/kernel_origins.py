@@ -16,7 +16,6 @@ class KernelOrigins:
 
     Attributes:
         seconds: of all their kernels, by the origin of the rates on which they rest.
-        plans: how many they are.
         gap: a sentence on what the cost model lacks, as an element type or workspaces; else empty.
     """
 

@@ -76,10 +76,6 @@ class LayoutRanking:
     """Layouts by throughput, then those that do not fit.
 
     Attributes:
-        sample: of a batch.
-        machine: the profile.
-        gpus: of the layouts.
-        memory_bytes: of one GPU.
         peak_type: in which products are computed; MFU is of its peak. None if nothing fits.
     """
 

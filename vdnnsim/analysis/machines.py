@@ -21,8 +21,6 @@ class Offer:
         asked_bytes: peak of allocated memory on one GPU.
         reserved_bytes: of the allocator on one GPU.
         held_bytes: process memory on one GPU.
-        memory_bytes: of one GPU.
-        notes: caveats of its kernel times.
         cost: of an epoch, or of a thousand steps; None without a price.
     """
 
@@ -72,7 +70,6 @@ class Ranking:
     """Machines in order of cost where prices are given, else of time.
 
     Attributes:
-        policies: that were tried.
         currency: of the costs; empty without prices.
         samples_per_epoch: None where costs are of a thousand steps.
     """

@@ -43,7 +43,6 @@ class RunMetrics:
         images_per_s: batch size over iteration time.
         max_memory_bytes, mean_memory_bytes: of bytes in use by the whole network.
         pool_bytes: what the memory model needed, gaps included.
-        peak_by_kind: composition of the maximum.
         feature_step_mean_memory_bytes: mean over layer steps, the average of the vDNN paper.
         stall_by_cause: of the compute stream, before or between kernels.
     """

@@ -30,7 +30,6 @@ class Setup:
         name: stem of the scenario's file, unprintable characters escaped.
         sources: (name, SHA-256) of every input: the scenario first, then captured steps, profile and its tables.
         gpus: number of GPUs that train together, each with the workload's batch.
-        gradients: how gradients are aggregated; None on one GPU.
         captured: the captured model of the workload at any batch size; None for a built network.
         execution: how the framework runs it; with `compiled` a captured step is fused already.
     """
@@ -140,9 +139,7 @@ class ScenarioResult(Setup):
         algorithm_profiling_s: time to run every algorithm of every convolution once, as a framework that picks the
             fastest does.
         results: in the order of the scenario's policies, one for each GPU.
-        kernels: of the plans of all rows.
         answer: what was tried so that it fits; empty if not requested.
-        declined: policies without a plan.
         nearby: results on similar machines; empty if not requested.
     """
 

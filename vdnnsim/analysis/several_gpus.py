@@ -64,7 +64,6 @@ class Exchange:
 
     Attributes:
         layer: whose gradients are reduced; of a bucket the one that completes it.
-        arrivals_s: by GPU.
     """
 
     layer: int

@@ -44,9 +44,7 @@ class ClaimRow:
         where: section or figure of the paper.
         metric: quantity, network, batch size and policy.
         expected, simulated, error: as text with units.
-        verdict, recorded: of the replay, and of the claims file.
         reason: why it is not met, or a remark.
-        scenario: that shows it: a file or a command.
     """
 
     id: str
@@ -114,7 +112,6 @@ class Metric(NamedTuple):
     """A quantity of each network of a claim.
 
     Attributes:
-        words: its name in a row.
         of_one: computes it from replays, a claim with its machine, and a network with its batch size; SI or text.
         of_all: aggregates the networks; None where the claim states how.
     """

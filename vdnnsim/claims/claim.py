@@ -38,9 +38,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One row of a claims file; the keys are explained at its top.
 
     Attributes:
-        hardware: the machine, if it is not that of the file.
-        gpus: how many of its GPUs train together.
-        baseline: the policy that a ratio is over.
         unit: of expected, range, at_least and at_most; empty for shares and texts.
     """
 

@@ -22,7 +22,6 @@ class Paper:
     """The claims of one paper with their replays.
 
     Attributes:
-        profiles: the files of its machines.
         check_claim: checks a claim by them, on a machine by name unless the claim names its own.
     """
 

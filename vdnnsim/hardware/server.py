@@ -180,7 +180,6 @@ class Server:
 
     Attributes:
         cost_model: parameters that `vdnnsim.cost` interprets; empty if kernels were measured instead.
-        figures: all figures of the profile as stated.
         kernels: None if no kernel was measured.
         topology: None for a machine with one GPU on a link of its own.
         provenance: hardware and software of the measurement, as (name, text).

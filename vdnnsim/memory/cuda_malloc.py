@@ -36,7 +36,6 @@ class Driver:
 
     Attributes:
         handed_out_bytes: in whole blocks.
-        pool_bytes: their maximum.
     """
 
     addressed: ClassVar[bool] = False

@@ -14,11 +14,7 @@ class Block(NamedTuple):
 
 
 class OnlinePool(Protocol):
-    """A memory model that places online; sizes are whole granules.
-
-    Attributes:
-        addressed: whether starts of blocks are addresses.
-    """
+    """A memory model that places online; sizes are whole granules."""
 
     addressed: ClassVar[bool]
 

@@ -41,7 +41,6 @@ class Packing(NamedTuple):
     """A layout.
 
     Attributes:
-        offsets: of the blocks, in their order.
         bound_bytes: no layout is lower.
     """
 

@@ -38,7 +38,6 @@ class Placed:
         offsets: by position of the request, the address allocated or freed; None for a model without addresses.
         deltas: by position, change of the bytes in use, rounded to the granule.
         pool_bytes: memory that the model needed, gaps between buffers included.
-        peaks_in_search: whether the peak is that of a search.
     """
 
     offsets: tuple[int | None, ...]
@@ -52,7 +51,6 @@ class Overflow:
     """A request could not be served.
 
     Attributes:
-        position: of the request in the sequence.
         held: the keys in use then.
     """
 

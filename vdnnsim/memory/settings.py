@@ -38,13 +38,11 @@ class AllocatorSettings:
     """Settings of PyTorch's allocator.
 
     Attributes:
-        expandable_segments: whether segments map memory as they grow.
         max_split_size_mb: blocks of so many MiB or more are not cut; None to cut all.
         roundup_power2_divisions: number of parts between two powers of two to which requests are rounded up, by the
             size in MiB from which it holds, or by `>` for all above; None to round to 512 B.
         garbage_collection_threshold: fraction of the allowed memory above which the segments that were free longest are
             released; 0 for never.
-        per_process_memory_fraction: fraction of all memory of the GPU that may be reserved.
         cudnn_benchmark: whether the first iteration of a captured model searches for its convolutions
             (`vdnnsim.plans.device_requests`).
         preallocated: whether the pool begins with all memory in one free piece, so that no memory is ever released.

@@ -21,7 +21,6 @@ class IdleInterval:
     """The kernels between two uses of a buffer, during which it may be on the host.
 
     Attributes:
-        nbytes: of the content, not rounded to granules.
         made: position of the kernel that wrote the content; -1 if it is given.
         last, next: positions of the kernels that use it before and after; -1 as above.
     """

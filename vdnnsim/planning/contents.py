@@ -15,7 +15,6 @@ class Content(NamedTuple):
     """The content of a buffer between two writes, if it is ever idle.
 
     Attributes:
-        idle: its idle intervals in order.
         makers: the kernels that write it, the last first.
         is_given: whether they rewrite a given content.
     """

@@ -50,8 +50,6 @@ class Best:
 
     Attributes:
         progress: receives a line on each improvement and its gap.
-        bound_s: the lower bound so far.
-        plan_s: the longest time in which a plan was made.
     """
 
     label: str
@@ -79,7 +77,6 @@ class NoRoom(NamedTuple):
     """The first request of a plan that fails.
 
     Attributes:
-        where: the layer and the phase of the request.
         lacking_bytes: by which the largest free piece is too small; at least a byte.
     """
 
@@ -96,8 +93,6 @@ class Fitting:
     Attributes:
         best: receives every plan that fits.
         lowered: makes a plan of a timetable.
-        replay: returns the seconds of an iteration.
-        host_bytes: host memory for offloads.
         granule_bytes: in which memory can be released.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
     """

@@ -75,7 +75,6 @@ class Stage(NamedTuple):
     """A kernel as the search sees it.
 
     Attributes:
-        needs: by algorithm.
         sendable_bytes: the most that can be offloaded before it for later kernels.
         returnable_bytes: the most that earlier kernels needed away and that can be prefetched only after it.
     """
@@ -90,9 +89,7 @@ class Optimum:
     """The fluid optimum.
 
     Attributes:
-        seconds: the bound.
         away_bytes: away for the turn.
-        turn: its position.
         options: the algorithm of each kernel.
     """
 

@@ -62,9 +62,7 @@ class Planner:
     Attributes:
         replay: returns the seconds of an iteration.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
-        recompute: whether forward may be recomputed.
         movable: optimizer states and weight gradients that may be on the host while no kernel uses them.
-        progress: receives a line on each improvement.
     """
 
     workload: Workload

@@ -24,7 +24,6 @@ class Option:
     """One algorithm of a kernel.
 
     Attributes:
-        kernel: cost of the phase of the layer.
         seconds, workspace_bytes: of this operation of the phase, with the temporary memory of any algorithm.
     """
 
@@ -78,8 +77,6 @@ class Problem:
     Attributes:
         idle: all idle intervals with a kernel in them, in order of their beginning.
         residencies: of states and weight gradients that are not held throughout, likewise.
-        capacity_bytes: device memory for buffers.
-        buffers: of the iteration, shared by its orders.
     """
 
     workload: Workload

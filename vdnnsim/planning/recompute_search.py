@@ -54,7 +54,6 @@ class Order:
 
     Attributes:
         problem: in which only buffers idle during one kernel may be on the host.
-        optimum: of its offloads.
         states_s: additional seconds for states and weight gradients on the host.
         lost_s: seconds by which its plan exceeds the optimum, with addresses.
     """
@@ -88,14 +87,12 @@ class DropSearch:
     """A search for the best order.
 
     Attributes:
-        problem_of: makes the problem of an order of kernels.
         links, host_bytes: as of the fluid bound.
         goal_s: lower bound at which the search ends, raised to that of what it can find.
         found: receives the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: returns the additional seconds of an order for buffers on the host.
         look_s: longest time of a try so far.
-        judged: plans an order, with addresses.
     """
 
     recomputation: Recomputation

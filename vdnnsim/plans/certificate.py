@@ -62,7 +62,6 @@ class Certificate:
         offloaded: names and bytes of offloaded buffers, in the order of their offloads.
         on_host: bytes of optimizer states that are on the host between iterations, and of weight gradients that are
             there between backward and update, by kind in words.
-        recomputed: names of recomputed layers.
         slower: kernels that do not use their fastest algorithm, the largest loss first.
         levers: what costs most time: at most three sentences.
         stays: what fills the memory and cannot be offloaded: at most three sentences; empty where memory is ample.

@@ -43,7 +43,6 @@ class HostOverflow:
 
     Attributes:
         operation: position of its offload; 0 for a buffer given on the host.
-        held: bytes of the copies on the host by buffer.
     """
 
     pool: Pool

@@ -15,7 +15,6 @@ class Lifetimes:
     """The lifetimes that a scheme of allocation follows.
 
     Attributes:
-        given: buffers live from the start.
         begins, ends: by step, the buffers whose life begins or ends with it.
         awaited: copies that a stream waits for, as position of the step and buffer.
         departing: offloads that are the last use of the buffer before the wait that ends it.

@@ -60,7 +60,6 @@ class LiveStep:
     Attributes:
         device: name of the GPU, or `cpu`.
         number: of the step in the loop, from 1.
-        seconds: of forward and backward.
         peak_bytes: allocated by PyTorch since the step before began; None without a GPU.
         stretches, pauses, copies, memory: in order, if they were recorded; memory only on a GPU.
         snapshot: of PyTorch's allocator, pickled, if one was taken.

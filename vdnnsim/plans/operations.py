@@ -38,7 +38,7 @@ class Compute:
         barrier_s: time lost by a barrier before it, without which kernels would overlap.
         part: of the batch, from 1; 0 is the whole. Parts after the first accumulate weight gradients.
         operation: its number in the phase.
-        reads, writes: ids of the buffers that it reads and writes.
+        reads, writes: ids of the buffers.
     """
 
     layer: int
@@ -220,7 +220,6 @@ class AllReduce:
 
     Attributes:
         collective: id of the exchange, the same in the plans of all GPUs.
-        layer: on whose behalf.
     """
 
     collective: int

@@ -111,7 +111,6 @@ class DoesNotFit:
     """The first request of a plan that fails: a result, not an error.
 
     Attributes:
-        operation: its position in the plan.
         layer, phase: on whose behalf it is made.
         held_bytes: by kind, largest first.
     """

@@ -91,7 +91,6 @@ class MemoryChange:
     """One allocation (delta above zero) or release (below) of device memory, rounded as the pool rounds.
 
     Attributes:
-        operation: position in the plan.
         offset: address in the pool; None under a model without addresses.
     """
 

@@ -59,7 +59,6 @@ class TrainingPlan:
         workload: with the saving rule and the parts that the policy planned for, which decide its kernels' costs.
         policy: the label in results, as `vdnn_all(m)`.
         algorithms: m, p, or the choice of a dynamic policy.
-        operations: in issue order.
         handles: of libraries beyond the first, which take device memory.
         memory_model: of the loop that applies it; None for that of the machine.
         passes: the trials of a dynamic policy, in order.

@@ -32,11 +32,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of a trial iteration, and its time; of a plan that does not fit, of the part before it failed.
-
-    Attributes:
-        outcome: the iteration, or the placement of the plan where only that is needed.
-    """
+    """The outcome of a trial iteration, and its time; of a plan that does not fit, of the part before it failed."""
 
     outcome: IterationTrace | Placement | DoesNotFit
     cost_s: float
@@ -77,12 +73,9 @@ class Setting:
 
     Attributes:
         known_limits, known_trials: None where they are hidden from the policy, which reads `limits` and `trials`.
-        gpus: how many GPUs train together.
-        groups: their numbers by switch.
         server_trials: for trials of all GPUs; None for one GPU.
         known_copies: times of copies to and from the host; None where they are hidden or unknown.
         placed: places a plan beside other memory that policies do not know; None for `place_plan`.
-        progress: receives a line on the progress of a search.
         deadline: of a search, which then returns the best plan so far.
     """
 
@@ -166,7 +159,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One memory-management policy with its options; subclasses add fields for options and implement `plan`.
 
     Attributes:
-        name: the policy's name in scenarios.
         summary: one sentence for `vdnnsim list policies`.
         only_built: why it is undefined for captured models; empty if it is defined.
     """

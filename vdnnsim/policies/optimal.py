@@ -77,7 +77,6 @@ class Optimal(Policy, frozen=True, kw_only=True):
     """Search for the fastest schedule.
 
     Attributes:
-        recompute: whether forward may be recomputed.
         chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, if the memory model has
             extents, else it is `whole`, which copies whole buffers.
         offload_optimizer: whether optimizer states may be on the host between iterations, and weight gradients between

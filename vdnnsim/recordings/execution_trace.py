@@ -88,7 +88,6 @@ class ExecutionTrace:
 
     Attributes:
         nodes: by their begin.
-        by_record: by the number of their record in the profiler's trace.
     """
 
     name: str

@@ -65,7 +65,6 @@ class OperationWork:
 
     Attributes:
         element_type: of its largest argument, in PyTorch's words.
-        work: of a convolution or a product with known sizes; else None.
         role: of the result of a product: an output, a gradient of its input, or of its weights.
     """
 

@@ -30,9 +30,7 @@ class RecordedStep:
 
     Attributes:
         operations: those with kernels, in the order of their launches.
-        works: FLOPs and bytes of each.
         batch_size: samples, by the sizes of forward or as given.
-        waits: calls in which the host waited for the GPU.
     """
 
     trace: Trace

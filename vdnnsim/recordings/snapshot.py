@@ -77,7 +77,6 @@ class Recording:
     """The recording of one GPU.
 
     Attributes:
-        segments: at the end.
         settings: PYTORCH_ALLOC_CONF, if the snapshot has it.
         expandable: whether any segment could grow.
         private_pools: whether blocks were in pools of CUDA graphs or of the user.

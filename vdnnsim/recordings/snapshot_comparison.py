@@ -41,7 +41,6 @@ class Agreement:
         segments: that PyTorch took; of expandable ones, how often they grew.
         segments_agreed: those that the model took at the same time in the same size.
         most_allocated_bytes: peak of blocks in use before the first difference.
-        whole: whether all agrees, the end included.
     """
 
     requests: int

@@ -43,7 +43,6 @@ class Start:
     """Memory at the start of a history.
 
     Attributes:
-        segments: by address.
         requested: requested bytes and stream of each block in use by address, from the lowest on.
     """
 
@@ -153,7 +152,6 @@ class Replay:
     """The requests of a recording under a memory model.
 
     Attributes:
-        peaks: in unlimited memory.
         short_bytes: lacking memory, to 8 MiB; 0 if it fits or there is no limit.
     """
 

@@ -58,9 +58,6 @@ class Operation:
         name: of the operator, without the namespace aten: `convolution`.
         launches: kernels, copies and fills in order.
         module: around it, the outermost first, joined by `/`; empty if modules were not recorded.
-        forward: position of the operation that a backward is of, if known.
-        output: sizes of the result, if known.
-        zeroes: whether it clears gradients.
     """
 
     name: str

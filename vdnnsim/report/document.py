@@ -84,7 +84,6 @@ class Column:
     Attributes:
         unit: of its numbers; empty where cells have their own.
         header: title for a terminal; a single line may be broken.
-        from_right: whether it is aligned right, as numbers are.
     """
 
     title: str
@@ -111,7 +110,6 @@ class Table:
     Attributes:
         left_out_first: titles of columns that a terminal drops first, in this order; then the rightmost.
         has_all: where all columns are, in words.
-        dim: whether each row is dimmed; empty for none.
     """
 
     columns: tuple[Column, ...]

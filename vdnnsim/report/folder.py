@@ -81,8 +81,6 @@ class Writer:
     """A command that writes folders of results.
 
     Attributes:
-        noun: for messages.
-        manifest: name of its JSON manifest.
         wrote: whether the content of a manifest is of this command.
         names: pattern of its files; other names in a manifest are ignored, and one without names, as of older versions,
             covers all files that match.

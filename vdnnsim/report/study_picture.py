@@ -48,7 +48,6 @@ class StudyPicture:
     """One picture of a study.
 
     Attributes:
-        name: stem of the file.
         subtitle: empty for what all rows have in common.
         x, y: columns, or expressions of columns and numbers.
         x_label, y_label: empty for the labels of the columns.

@@ -57,9 +57,7 @@ class Key:
     """A value or figure that can vary.
 
     Attributes:
-        name: its key path.
         column: its name in tables; that of a quantity ends in the SI unit.
-        read: returns the value that an entry states, or raises the entry's error.
         is_number: whether it may be a range.
     """
 

@@ -61,10 +61,7 @@ class _Lengths:
     """Workloads of a scenario by tokens of their sequences.
 
     Attributes:
-        tokens: of the scenario.
-        step: tokens between the lengths that are tried.
         source: how captured models of other lengths were made, in a sentence; empty for others.
-        most: tokens that are tried.
     """
 
     def __init__(self, scenario: Scenario) -> None:

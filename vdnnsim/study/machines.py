@@ -48,9 +48,7 @@ class Prices:
     """Prices of machines.
 
     Attributes:
-        per_hour: of one GPU, by the name of the profile.
         samples_per_epoch: None where costs are of a thousand steps.
-        source: name and SHA-256 of the file.
     """
 
     currency: str

@@ -40,7 +40,6 @@ class Card:
     Attributes:
         scenario: on it; of a captured model in memory that surely fits, as `run` has it. None where it is not suited.
         reasons: bytes that a policy takes which does not fit, and its name; -1 and why, of one without a plan.
-        untried: for want of time.
     """
 
     profile: Profile

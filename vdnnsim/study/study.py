@@ -37,7 +37,6 @@ class Study:
     """A grid of points.
 
     Attributes:
-        name: stem of its file.
         base: the scenario whose values the axes vary.
         axes: in the order of the file; the policies of the base are the last one where no axis varies them.
         where: conditions, all of which hold for each point.

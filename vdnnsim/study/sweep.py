@@ -32,12 +32,7 @@ POINTS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Points to compute.
-
-    Attributes:
-        number: unique in its sweep.
-        model: version of the model that must compute them.
-    """
+    """Points to compute."""
 
     number: int
     model: str

@@ -159,7 +159,6 @@ class Tolerance:
         calibrated, never_calibrated: of the iteration time, by class of rows.
         every_row: whether they hold for every row, or for the mean of a class.
         memory: of the peak of requested bytes, in every row.
-        clock_s: resolution of the device's clock.
     """
 
     calibrated: float
@@ -177,7 +176,6 @@ class Method:
         pacing: of a device whose durations are given; None for a device at its own speed.
         free_runs: runs at the device's own speed after a warm-up; the median counts, and with given durations is only
             reported.
-        caching_allocator: whether memory is of PyTorch's caching allocator.
     """
 
     tasks: tuple[Task, ...]

@@ -94,11 +94,9 @@ class Row:
         profiled_on_device: whether vdnn_dyn ran its trials on the device.
         decision: of vdnn_dyn, with trials on the device and by replays; else empty.
         kernels, unmeasured_kernels: of the plan, and those with a predicted time.
-        predicted_share: share of kernel time that is predicted.
         note: why nothing was measured, or empty.
         measured, simulated: None where the plan was not executed or replayed.
         raw: None where durations were not given.
-        runs_s: iteration time of each run.
         order_fault: first deviation of a run from the order of the replay, or None.
     """
 

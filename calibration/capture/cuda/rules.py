@@ -31,8 +31,6 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        capability: major and minor.
-        threads: resident on all multiprocessors.
         dropout_states: cuDNN's random states, which PyTorch keeps from the first dropout between recurrent layers on.
     """
 

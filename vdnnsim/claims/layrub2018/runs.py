@@ -53,7 +53,6 @@ class LayrubCase:
     """A network with its batch size on a machine.
 
     Attributes:
-        slowdown: factor on the time of kernels.
         gpus: how many train together, a batch each, with gradients reduced in a ring.
     """
 
@@ -69,9 +68,7 @@ class Memory:
     """Memory of a plan on the GPU, in bytes.
 
     Attributes:
-        pool: reserved by the system's allocator.
         runtime: process memory, with context and handles.
-        fits: whether GPU and host have as much.
     """
 
     pool: int

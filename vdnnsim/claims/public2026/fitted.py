@@ -27,7 +27,6 @@ class FittedRows:
     Attributes:
         kernels: by machine, network with batch and origin of each row.
         hosts: machine, network, mode and element type of each row.
-        contexts: by machine, the source of a fitted context.
     """
 
     kernels: Mapping[str, frozenset[tuple[str, str]]]

@@ -39,7 +39,6 @@ class Series:
         optimizer: as of `vdnnsim capture`; `none` without an update.
         framework: the version of PyTorch, if known.
         searches_batch: whether batches are the largest of `BATCHES` that fitted.
-        fused_attention: whether that version has it.
         set_to_none: whether `zero_grad` frees gradients, the default from PyTorch 2.0 on.
         copies_images: whether measured times include copies of images from pageable memory.
         loads_all_kernels: whether CUDA loads all kernels into the context, as before 11.7.
@@ -88,7 +87,6 @@ class Setup:
         network: as of `vdnnsim capture`, `timm:resnet50`.
         image: side of an image in pixels; None for the network's own.
         tokens: of a sequence; None for images.
-        holds_output: as of `Series`.
     """
 
     network: str
@@ -107,8 +105,6 @@ class StepTime:
 
     Attributes:
         measured: seconds.
-        series: a key of `SERIES`.
-        hardware: the profile of the card.
         parameters: of the network, to three digits, if stated: a name may mean another network today.
     """
 

@@ -92,9 +92,7 @@ class PublicRuns:
     """Replays of rows, or LeftOutError where a row has none; only those of one network are cached at a time.
 
     Attributes:
-        machines: by the names of their profiles.
         capture: of networks that vdnnsim does not build; None leaves them out.
-        batches: of each network in rows.
     """
 
     machines: Mapping[str, Server] = field(repr=False)

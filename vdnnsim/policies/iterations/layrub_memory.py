@@ -78,7 +78,6 @@ class Layout:
     """The stays of maps and gradients.
 
     Attributes:
-        map_stays: with the index of the map.
         gradient_stays: likewise, of gradients that do not lie over their map.
         split_stays: of the further diffs that Caffe has for a map of several readers, until they are summed; kernels of
             a plan accumulate into one gradient instead.

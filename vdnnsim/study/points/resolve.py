@@ -61,7 +61,6 @@ class Resolved:
         key: of its result: a digest of all that decides it, with the version of the model.
         scenario: with one policy; None if the values are incompatible.
         compute_speed: divides the time of every kernel.
-        costs_key: equal where cost tables are.
         copies_key: equal where links, host and pinning are.
         error: why there is no scenario; empty if there is one.
         is_fault: whether a file could not be read, which may pass.

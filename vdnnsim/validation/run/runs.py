@@ -55,9 +55,6 @@ class Runs:
         measured: the run that counts, with the largest peaks of all runs and the warm-up: PyTorch's allocator keeps
             what it has reserved.
         executions: number of executions in a row, from an empty cache on.
-        replay: of the run that counts.
-        seconds: iteration time of each run.
-        order_fault: first deviation of a run from the order of its replay, or None.
     """
 
     measured: Side
