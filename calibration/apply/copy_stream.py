@@ -71,7 +71,6 @@ class CpuCopyStream:
         torch.set_num_threads(threads)
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        """Return host memory."""
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def unpin(self, tensor: torch.Tensor) -> None:
@@ -81,17 +80,14 @@ class CpuCopyStream:
         """Return None."""
 
     def is_current(self, stream: None) -> bool:
-        """Return True."""
         assert stream is None, "a CPU has no streams"
         return True
 
     def on(self, stream: None) -> AbstractContextManager[None]:
-        """Do nothing."""
         assert stream is None, "a CPU has no streams"
         return nullcontext()
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> WorkerMark:
-        """Queue a copy."""
         self.stream.launch(partial(_copy, target, source))
         return self.stream.mark()
 
@@ -106,7 +102,6 @@ class CpuCopyStream:
             raise failure
 
     def finish(self, mark: WorkerMark) -> None:
-        """Wait."""
         self.wait(mark)
 
     def join(self, stream: None) -> None:
@@ -127,16 +122,13 @@ class CudaCopyStream:
         weakref.finalize(self, _give_all_back, self._pinned, device)
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        """Return pinned memory."""
         return self._pinned.take(nbytes)
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Unpin it."""
         torch.cuda.synchronize(self._device)
         self._pinned.give_back(tensor)
 
     def current(self) -> torch.cuda.Stream:
-        """Return the current stream of the GPU."""
         return torch.cuda.current_stream(self._index)
 
     def is_current(self, stream: torch.cuda.Stream) -> bool:
@@ -149,7 +141,6 @@ class CudaCopyStream:
         return nullcontext() if self.is_current(stream) else torch.cuda.stream(stream)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> torch.cuda.Event:
-        """Launch a copy."""
         if torch.cuda.is_current_stream_capturing():
             raise ExecutionRefused(
                 "a step under a plan is captured into a CUDA graph, which would replay its copies without their waits, "
@@ -162,15 +153,12 @@ class CudaCopyStream:
             return mark
 
     def wait(self, mark: torch.cuda.Event) -> None:
-        """Let the current stream wait."""
         torch.cuda.current_stream(self._device).wait_event(mark)
 
     def finish(self, mark: torch.cuda.Event) -> None:
-        """Synchronize the event."""
         mark.synchronize()
 
     def join(self, stream: torch.cuda.Stream) -> None:
-        """Let the current stream wait."""
         torch.cuda.current_stream(self._device).wait_stream(stream)
 
     def lend(self, tensor: torch.Tensor) -> None:
@@ -183,7 +171,6 @@ class CudaCopyStream:
 
 
 def copy_stream_for(device: torch.device) -> CopyStream:
-    """Return the copy stream of a device."""
     return CudaCopyStream(device) if device.type == "cuda" else CpuCopyStream()
 
 

@@ -97,7 +97,6 @@ class ExpectedSteps:
                     self._let_go[storage] = number
 
     def steps(self) -> Iterator[ScheduleStep]:
-        """Yield the steps in order."""
         points = enumerate(self._schedule.issued)
         point, issued = next(points, (0, _NEVER))
         for number, run in self._runs.items():

@@ -79,7 +79,6 @@ class ForwardWatch(OperatorMode):
         self._written: list[Kept] = []
 
     def __exit__(self, *raised: object) -> None:
-        """Leave the mode."""
         self.count_writes()
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
@@ -94,7 +93,6 @@ class ForwardWatch(OperatorMode):
             self._is_aside = before
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Run an operation and note it."""
         if self._is_aside:
             return func(*args, **kwargs)
         self.count_writes()

@@ -196,7 +196,6 @@ class LiveSchedule:
 
     @cached_property
     def saved(self) -> frozenset[int]:
-        """Storages that autograd saves."""
         return frozenset(each.storage for each in self.tape.saves)
 
     @cached_property

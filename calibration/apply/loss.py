@@ -62,7 +62,6 @@ class LossRecorder(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the function returns
-        """Call a function."""
         kwargs = kwargs or {}
         if not self.is_recording:
             return func(*args, **kwargs)
@@ -121,7 +120,6 @@ class LossRecorder(TorchFunctionMode):
         return {made: tensor for made, tensor in alive.items() if tensor() is not None}
 
     def forget(self) -> None:
-        """Drop all records."""
         self._calls.clear()
         self._made.clear()
         self._kept.clear()
@@ -149,7 +147,6 @@ class RecordedLoss:
     _holding: list[Any] = field(default_factory=list)
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
-        """Return the loss of an output."""
         (number,) = self.outputs
         made = {number: _leaves(output)}
         for at, call in self._calls.items():
@@ -189,7 +186,6 @@ class DownstreamLoss:
     _holding: list[Any] = field(default_factory=list)
 
     def apart(self) -> "DownstreamLoss":
-        """Return a copy."""
         return DownstreamLoss(self.others_bytes)
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns

@@ -22,7 +22,6 @@ def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
 
 
 def precision_of(module: nn.Module) -> Precision:
-    """Return the precision in which a module is called."""
     parameter = next(each for each in module.parameters() if each.requires_grad)
     device = parameter.device.type
     if torch.is_autocast_enabled(device):
@@ -36,7 +35,6 @@ def precision_of(module: nn.Module) -> Precision:
 
 
 def optimizers_of(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Return the optimizers that have parameters of a model."""
     own = set(map(id, model.parameters()))
     return [each for each in _optimizers() if not own.isdisjoint(_parameters(each))]
 
@@ -70,7 +68,6 @@ def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
 
 
 def name_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return the name of an optimizer, as in `OPTIMIZERS`."""
     group, kind = optimizer.param_groups[0], type(optimizer).__name__
     name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
     return f"{name}_fused" if group.get("fused") else name

@@ -119,7 +119,6 @@ class DryRun:
         self._ran: dict[tuple[Call, tuple[torch.device, ...]], Measured] = {}
 
     def measured(self, call: Call) -> Measured:
-        """Return the measurement of an operation."""
         own = self._device
         places = tuple(own if each is None else self.elsewhere.get(each, own) for each in call.read)
         if (call, places) not in self._ran:

@@ -102,7 +102,6 @@ class States:
         return loss
 
     def _prefetch(self, parameter: nn.Parameter) -> list["_Copied"]:
-        """Begin to copy the states of a parameter to where it is."""
         states, copies = self._optimizer.state[parameter], []
         for key, _ in self._placed(parameter):
             here = torch.empty_like(states[key], device=parameter.device)
@@ -110,7 +109,6 @@ class States:
         return copies
 
     def _offload(self, parameter: nn.Parameter) -> None:
-        """Begin to copy the states of a parameter to the host."""
         states, copies = self._optimizer.state[parameter], []
         for key, place in self._placed(parameter):
             here: torch.Tensor = states[key]
@@ -134,7 +132,6 @@ class States:
                 each.take_place()
 
     def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:
-        """Yield the streamed states of a parameter with their places."""
         owner = self._names.get(id(parameter), "a parameter of another model")
         for key, state in self._optimizer.state[parameter].items():
             name = f"{owner} {key}"

@@ -38,7 +38,6 @@ class PinnedSlots(PinnedArena):
 
     @property
     def is_used(self) -> bool:
-        """Whether a slot has an owner."""
         return len(self._owners) > 0
 
     def open(self, step: int) -> bool:
@@ -89,7 +88,6 @@ class PinnedSlots(PinnedArena):
 
 
 def _overlapping(places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return the slots that overlap with each."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     # Earlier ones, by offset, that have not ended.
     running: list[tuple[int, int]] = []

@@ -36,7 +36,6 @@ class PrivatePools:
         return before
 
     def using(self, number: int) -> AbstractContextManager[None]:
-        """Return a context that allocates from a pool."""
         return nullcontext() if number == getattr(self._thread, "number", 0) else self._within(number)
 
     @contextmanager
@@ -54,7 +53,6 @@ class PrivatePools:
 
 
 def has_states(model: nn.Module) -> bool:
-    """Whether an optimizer has states of a model."""
     return any(each.state for each in optimizers_of(model))
 
 

@@ -25,7 +25,6 @@ class View(NamedTuple):
     witness: "Kept | None"
 
     def tensor(self) -> torch.Tensor:
-        """Return the tensor with its content."""
         if self.witness is not None:
             self.witness.tensor()
         return self.layout.on(self.held.materialize())
@@ -59,7 +58,6 @@ class Drawn:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Restore the state within."""
         before = self.generator.get_state()
         self.generator.set_state(self.state)
         try:
@@ -87,7 +85,6 @@ class Recipe(NamedTuple):
     kept: Sequence[torch.Tensor]
 
     def run(self) -> None:
-        """Recompute its results."""
         had_gradients = torch.is_grad_enabled()
         # Below autograd in forward's grad mode, by which some operators differ, without autocast.
         with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():  # noqa: SLF001 - no public ones

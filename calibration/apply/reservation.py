@@ -213,7 +213,6 @@ def _allocate_cublas_workspaces(device: torch.device) -> None:
 
 @contextmanager
 def memory_history(device: torch.device) -> Iterator[None]:
-    """Record the memory history of PyTorch's allocator."""
     # The user may record it.
     is_recorded = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 - PyTorch has no public one
     if not is_recorded:

@@ -36,13 +36,11 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Layout":
-        """Return the layout of a tensor."""
         offset = tensor.storage_offset()
         assert isinstance(offset, int), "it is no symbol"
         return cls(tensor.dtype, offset, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        """Return the tensor with this layout in a storage."""
         tensor = empty_of(self.dtype, storage.device).data.set_(storage, self.offset, self.shape, self.stride)
         if self.is_conj:
             tensor = tensor.conj()
@@ -100,7 +98,6 @@ class SavedStorage:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is on the device."""
         return self.live is not None
 
     @property
@@ -256,15 +253,12 @@ class LiveStorages:
         self._deaths: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def number(self, live: torch.UntypedStorage) -> int | None:
-        """Return the captured number of a live storage, if it has one."""
         return self._numbers.get(live._cdata)  # noqa: SLF001 - its identity
 
     def is_known(self, number: int) -> bool:
-        """Whether a storage of this number lives."""
         return number in self._identities
 
     def note(self, number: int, live: torch.UntypedStorage) -> None:
-        """Note the number of a live storage."""
         identity = live._cdata  # noqa: SLF001
         self._numbers[identity], self._identities[number] = number, identity
         self._deaths[identity] = weakref.ref(live, partial(LiveStorages._forget, weakref.proxy(self), identity))

@@ -76,7 +76,6 @@ class Script:
         self._has_refused = False
 
     def watch(self) -> None:
-        """Install the hooks."""
         for handle in (
             hooks.register_module_forward_pre_hook(self._enters),
             hooks.register_module_forward_hook(self._leaves, with_kwargs=True, always_call=True),
@@ -85,7 +84,6 @@ class Script:
         torch.autograd.backward, torch.autograd.grad = self._runs_backward, self._runs_grad
 
     def leave(self) -> None:
-        """Remove the hooks."""
         self._watching.close()
         self._first.close()
         self._on_host.close()
@@ -255,7 +253,6 @@ class Script:
             self._on_host.close()
 
     def begin_step(self, trained: TrainedModel) -> None:
-        """Begin a step of a model that has a plan."""
         assert trained.applied is not None, "it was made"
         with self._refusing():
             step = trained.applied.apply(trained.model)
@@ -263,13 +260,11 @@ class Script:
         self._step = step
 
     def end_step(self) -> None:
-        """End the running step, if there is one."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
 
     def _name_among(self, optimizers: list[torch.optim.Optimizer]) -> str:
-        """Return the name of the first known optimizer."""
         for each in optimizers:
             if name_of(each) in OPTIMIZERS:
                 return name_of(each)

@@ -96,7 +96,6 @@ class TrainedModel:
         self.model._compiled_call_impl = self._following(watcher)  # noqa: SLF001 - PyTorch's own place
 
     def leave(self) -> None:
-        """Restore its calls."""
         self.model._compiled_call_impl = None  # noqa: SLF001
 
     def _following(self, watcher: Watcher) -> Callable[..., Any]:
@@ -135,7 +134,6 @@ class ScriptModels(dict[int, TrainedModel]):
 
     @property
     def applied(self) -> list[Applied]:
-        """All plans."""
         return [each.applied for each in self.values() if each.applied is not None]
 
     @property
@@ -152,7 +150,6 @@ class ScriptModels(dict[int, TrainedModel]):
         return id(trained.model) in self._outer
 
     def others(self, trained: TrainedModel) -> list[TrainedModel]:
-        """Return all other models."""
         return [each for each in self.values() if each is not trained]
 
     def is_time(self, trained: TrainedModel, *, is_pending: bool) -> bool:

@@ -106,7 +106,6 @@ class StepHooks:
                 watch.__exit__(None, None, None)
 
     def depart(self, why: str) -> None:
-        """Leave the plan for the rest of the step."""
         if not self.log.departure:
             self.log.departure = why
             self._pools.use(0)
@@ -201,7 +200,6 @@ class StepHooks:
         return storage if is_recomputable else None
 
     def known(self, live: torch.UntypedStorage) -> SavedStorage | None:
-        """Return the saved storage of a live one, if it has one."""
         number = self._live.number(live)
         return None if number is None else self._storages.get(number)
 
@@ -255,12 +253,10 @@ class StepHooks:
             return packed.unpack()
 
     def _note_demand(self, storage: SavedStorage) -> None:
-        """Log that backward waits for a storage."""
         self.log.on_demand.append(storage.number)
         self.log.fetched_bytes += storage.host_bytes
 
     def _reach(self, point: int) -> None:
-        """Do all actions up to a point."""
         while self._next_point <= point:
             point, self._next_point = self._next_point, self._next_point + 1
             for action in self._schedule.actions[point]:

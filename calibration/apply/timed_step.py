@@ -53,7 +53,6 @@ def timed(
 
 
 def forget_peak(device: torch.device) -> None:
-    """Reset the peak of allocated bytes."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -66,7 +65,6 @@ class CpuStopwatch:
         self._begun_s = copy_stream.clock.now_s()
 
     def here(self) -> float:
-        """Return the time."""
         return self._copy_stream.clock.now_s()
 
     def beside(self) -> WorkerMark:
@@ -89,11 +87,9 @@ class CudaStopwatch:
         self._begun = self.here()
 
     def here(self) -> torch.cuda.Event:
-        """Record an event on the current stream."""
         return self._recorded(torch.cuda.current_stream(self._device))
 
     def beside(self) -> torch.cuda.Event:
-        """Record an event on the copy stream."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         return self._recorded(self._stream)
 
@@ -113,7 +109,6 @@ Stopwatch = CpuStopwatch | CudaStopwatch
 
 
 def stopwatch(copy_stream: CopyStream, device: torch.device) -> Stopwatch:
-    """Return a stopwatch, which begins now."""
     if isinstance(copy_stream, CudaCopyStream):
         return CudaStopwatch(copy_stream, device)
     assert isinstance(copy_stream, CpuCopyStream), "there are two kinds"
@@ -141,7 +136,6 @@ class TimedStepHooks(StepHooks):
         return not self.log.departure and self._next_point > self._last_unpack
 
     def storage_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of the storage of a tensor."""
         identity = tensor.untyped_storage()._cdata  # noqa: SLF001 - its identity
         live = ((number, each.live) for number, each in list(self._storages.items()))
         return next((number for number, each in live if each is not None and each._cdata == identity), None)  # noqa: SLF001
@@ -259,7 +253,6 @@ class _Timing:
 
     @property
     def _updates_from(self) -> int:
-        """The first operation of the update."""
         operations = self._loop.schedule.captured.operations
         return next((at for at, each in enumerate(operations) if each.phase is Phase.UPDATE), len(operations))
 

@@ -63,7 +63,6 @@ class GpuBudget:
         self._kept_bytes = 0
 
     def save(self, tensor: torch.Tensor, model: nn.Module | None) -> SavedTensor:
-        """Return the replacement of a saved tensor of the model's step."""
         if self._weights is None:
             parameters = [] if model is None else list(model.parameters())
             self._weights = {_identity(each) for each in parameters}

@@ -134,7 +134,6 @@ class Cluster:
         return 2 * len(self.topology.rings(local))
 
     def on_host(self, members: Iterable[int], host: int) -> tuple[int, ...]:
-        """Return the GPUs of those ranks that are on a host."""
         return tuple(rank % self.local for rank in members if rank // self.local == host)
 
     def _flows(

@@ -76,7 +76,6 @@ class EfficiencyCosts(MachineCosts):
         self._channels_last = bool(table and table.channels_last) if channels_last is None else channels_last
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
-        """Return the costs of maps in a layout."""
         return self if channels_last is self._channels_last else self._other
 
     @cached_property
@@ -146,7 +145,6 @@ class EfficiencyCosts(MachineCosts):
 
 
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:
-    """Return the product of a phase of a linear layer."""
     match phase:
         case Phase.BACKWARD_DATA:
             return TiledProduct(inputs, rows, outputs)

@@ -97,7 +97,6 @@ class KernelShape:
 
     @classmethod
     def of(cls, workload: Workload, layer: Layer, phase: Phase) -> "KernelShape":
-        """Return the shape of a phase of a layer."""
         # A table says for all of its float32 rows whether products took TF32.
         computed = workload.arithmetic_type(layer, phase)
         element_type = ElementType.FLOAT32 if computed is ElementType.TF32 else computed

@@ -63,7 +63,6 @@ def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
 
 
 def peak_flop_per_s(server: Server, element_type: ElementType) -> float:
-    """Return the peak arithmetic rate of an element type."""
     if lacking := lacking_peak(server.name, server, element_type):
         raise ProfileError(lacking)
     return server.gpu.flop_per_s[element_type]

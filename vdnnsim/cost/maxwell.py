@@ -39,7 +39,6 @@ class MaxwellCosts(MachineCosts):
         self._machines: dict[ElementType, RatedModel[Machine]] = {}
 
     def kernel(self, work: KernelWork) -> KernelCost:
-        """Return what a kernel that is no convolution costs."""
         rated = self._machine(work.element_type)
         return rated.cost(lambda machine: kernel_s(machine, work.flop, work.nbytes), work.nbytes)
 

@@ -213,7 +213,6 @@ class StatedWorkspaces(MachineCosts):
         self._model, self._stated, self._channels_last = model, stated, channels_last
 
     def kernel(self, work: KernelWork) -> KernelCost:
-        """Return the cost by the model."""
         return self._model.kernel(work)
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:

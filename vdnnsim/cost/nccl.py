@@ -199,7 +199,6 @@ def ring_steps(kind: CollectiveKind, ranks: int) -> int:
 
 
 def methods(kind: CollectiveKind, group: Group) -> tuple[Method, ...]:
-    """Return the methods that NCCL chooses from."""
     protocols = tuple(Protocol) if group.wire is Wire.NVSWITCH else (Protocol.LL, Protocol.SIMPLE)
     if kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND, CollectiveKind.RECEIVE):
         return tuple(Method(Algorithm.SENDS, each) for each in (Protocol.LL, Protocol.SIMPLE))

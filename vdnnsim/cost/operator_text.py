@@ -20,7 +20,6 @@ _NUMBER_OR_ZERO: Final = rf"{_NUMBER}|0"
 
 
 def operator_text(operator: Operator) -> str:
-    """Return an operator with its parameters on one line."""
     return operator.name + "".join(each.text(operator) for each in _SPELLINGS[operator.name].parameters)
 
 
@@ -70,7 +69,6 @@ class _Parameter:
         return f" {value}" if self.bare else f" {self.field.name} {value}"
 
     def value(self, word: str | None) -> Any:  # noqa: ANN401 - of the type of the field
-        """Return the value of a matched group."""
         kind = self.field.type
         if kind is bool:
             return word is not None
@@ -93,7 +91,6 @@ class _Spelling:
 
     @classmethod
     def all_of(cls, operator: type[Operator]) -> "Iterator[_Spelling]":
-        """Yield the spellings of an operator."""
         for name, implied in (operator.spellings or {operator.name: {}}).items():
             written = (each for each in fields(operator) if each.name not in implied)  # type: ignore[arg-type]
             yield cls(name, operator, implied, tuple(_Parameter(each, each.name in operator.bare) for each in written))

@@ -57,7 +57,6 @@ class CostParameters:
 
     @property
     def has_winograd(self) -> bool:
-        """Whether the library has Winograd's algorithms."""
         return self.winograd_flop_fraction > 0
 
     @classmethod

@@ -51,5 +51,4 @@ def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
 
 
 def communicating(step: CapturedStep) -> Iterable[Collective]:
-    """Yield the collectives of a step."""
     return (each.collective for each in step.operations if each.collective is not None)

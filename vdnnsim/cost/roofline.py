@@ -51,7 +51,6 @@ class RooflineCosts(MachineCosts):
         self._values = RatedModel(server, lambda values: roofline_parameters(server.name, values))
 
     def kernel(self, work: KernelWork) -> KernelCost:
-        """Return the cost of a kernel by its fractions."""
         peak, dram_bytes_per_s = peak_flop_per_s(self._server, work.element_type), self._server.gpu.dram_bytes_per_s
 
         def seconds(values: Mapping[str, float]) -> float:
@@ -69,7 +68,6 @@ def _fraction(values: Mapping[str, float], work: KernelWork, of: str) -> float:
 
 
 def roofline_parameters(name: str, values: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the parameters of the profile called `name`, checked."""
     stated = [key for key in values if _FRACTION.fullmatch(key)]
     examples = ("flop_fraction", "dram_fraction", "conv_flop_fraction")
     check_parameters(name, values, (OVERHEAD, *examples, *stated), (OVERHEAD,), "a parameter of a roofline")

@@ -48,7 +48,6 @@ class Roofline:
     overhead_s: float
 
     def seconds(self, flop: int, nbytes: int) -> float:
-        """Return the time of a kernel of this kind."""
         return max(flop * self.seconds_per_flop, nbytes * self.seconds_per_byte) + self.overhead_s
 
 

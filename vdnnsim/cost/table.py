@@ -45,7 +45,6 @@ class KernelCost:
 
     @property
     def seconds_by_origin(self) -> dict[Origin, float]:
-        """The seconds that rest on rates of each origin."""
         return {origin: share * self.seconds for origin, share in self.shares or ((self.origin, 1.0),)}
 
     @classmethod

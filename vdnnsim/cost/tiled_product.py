@@ -74,7 +74,6 @@ class TiledProduct:
 
 
 def tiled_product_s(rates: ProductRates, product: TiledProduct) -> float:
-    """Return the seconds of a product."""
     splits = _SPLITS if product.splits_depth else (1,)
     start_depth = rates.tile_start_depth + product.extra_depth
     seconds_per_step = 2 * rates.multiprocessors / rates.flop_per_s

@@ -19,7 +19,6 @@ from vdnnsim.hardware.topology import Hop, Topology
 
 
 def copy_s(link: Link, direction: Direction, nbytes: int) -> float:
-    """Return the seconds to copy `nbytes` of pinned memory."""
     curve = link.copies.curves[direction] if link.copies is not None else ()
     return _on_curve_s(curve, nbytes) if curve else line_s(link, direction, nbytes)
 
@@ -59,7 +58,6 @@ def paged_copy_s(nbytes: int, page_bytes: int, page_latency_s: float) -> float:
 
 
 def pin_s(host: Host, nbytes: int) -> float:
-    """Return the seconds to allocate and pin `nbytes` of host memory."""
     return host.pin_latency_s + nbytes / host.pin_bytes_per_s
 
 

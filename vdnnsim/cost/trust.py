@@ -96,7 +96,6 @@ class Trust:
 
 
 def basis_of(server: Server) -> Basis:
-    """Return the basis of the kernel times of a machine."""
     if server.kernels is not None and _was_timed(server.kernels):
         return Basis.MEASURED
     return _BY_ORIGIN.get(model_origin(server), Basis.CARRIED_OVER)

@@ -79,7 +79,6 @@ class WorkspaceRule:
     bytes_each: float
 
     def workspace_bytes(self, shape: KernelShape) -> int:
-        """Return the workspace for a shape."""
         return round(self.bytes_each * QUANTITIES[self.quantity](Elements.of(shape)))
 
     def scaled_bytes(self, shape: KernelShape, known: KernelShape, known_bytes: int) -> int:

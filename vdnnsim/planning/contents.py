@@ -30,7 +30,6 @@ class Content(NamedTuple):
 
     @property
     def name(self) -> Name:
-        """Its buffer and last writer."""
         return self.idle[0].buffer, self.idle[0].made
 
     @property

@@ -45,11 +45,9 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has passed."""
         return any(clock() >= at_s for clock, at_s in self.ends)
 
     def sooner(self, other: "Deadline") -> "Deadline":
-        """Return the earlier of two deadlines."""
         return Deadline(tuple(dict.fromkeys(self.ends + other.ends)))
 
     @property
@@ -71,7 +69,6 @@ class Deadline:
         return Deadline(tuple((clock, now_s + share * max(0.0, at_s - now_s)) for clock, now_s, at_s in now))
 
     def earlier(self, seconds: float) -> "Deadline":
-        """Return a deadline so many seconds earlier."""
         return Deadline(tuple((clock, at_s - seconds) for clock, at_s in self.ends))
 
     @property
@@ -108,7 +105,6 @@ class TimeLimit:
         return cls(seconds, last)
 
     def begin(self) -> Deadline:
-        """Return the deadline of a search that begins now."""
         return Deadline.after(self.seconds, CLOCKS[self.clock])
 
     def __str__(self) -> str:

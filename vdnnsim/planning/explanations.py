@@ -21,7 +21,6 @@ OF_NOTE: Final = 0.1
 
 
 def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Return names and bytes of offloaded buffers, in order."""
     moved: Counter[int] = Counter()
     for chunk in timetable.movement.chunks:
         moved[chunk.wait.buffer] += chunk.nbytes

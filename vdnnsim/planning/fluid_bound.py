@@ -67,7 +67,6 @@ class Need(NamedTuple):
         return max(self.sent_bytes, self.returned_bytes)
 
     def mirrored(self) -> "Need":
-        """Return it in reversed time."""
         return Need(self.option, self.seconds, self.returned_bytes, self.sent_bytes, self.behind_s, self.before_s)
 
 

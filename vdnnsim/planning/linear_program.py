@@ -49,12 +49,10 @@ class LinearProgram:
         return len(self._costs) - 1
 
     def row(self, terms: Iterable[Term], most: float = 0.0) -> None:
-        """Limit the sum of some terms."""
         self._entries += ((len(self._most), column, factor) for column, factor in terms)
         self._most.append(most)
 
     def equal(self, terms: Sequence[Term], value: float = 0.0) -> None:
-        """Fix the sum of some terms."""
         self.row(terms, value)
         self.row([(column, -factor) for column, factor in terms], -value)
 

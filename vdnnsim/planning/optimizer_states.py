@@ -181,7 +181,6 @@ class Streaming:
             yield self._left()
 
     def _left(self) -> ScheduleStep:
-        """Return a wait for the oldest offload."""
         stay = self._offloading.popleft()
         self._offloading_bytes -= self._size(stay)
         return Wait((stay.buffer,))

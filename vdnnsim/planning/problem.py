@@ -94,7 +94,6 @@ class Problem:
 
     @property
     def fastest_s(self) -> float:
-        """Return the time of all kernels by their fastest algorithms."""
         return sum(each.options[0].seconds for each in self.kernels)
 
     @property

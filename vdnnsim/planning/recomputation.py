@@ -50,7 +50,6 @@ class Recomputation:
         self._unwanted = set(self._restorable) - wanted
 
     def nbytes(self, buffer: int) -> int:
-        """Return the size of a buffer."""
         return self._buffers.nbytes(buffer)
 
     def price(self, buffer: int) -> float:

@@ -66,7 +66,6 @@ class Order:
 
     @property
     def seconds(self) -> float:
-        """Return the estimated seconds of an iteration."""
         return self.optimum.seconds + self.states_s + self.lost_s
 
 
@@ -108,7 +107,6 @@ class DropSearch:
     judged: Callable[[Order, Deadline], Verdict] = lambda _order, _deadline: Verdict()
 
     def __post_init__(self) -> None:
-        """Begin with the order that drops nothing."""
         self._found = [self.begin] if self.begin else []
         self._tried = {each.dropped for each in self._found}
         # The best set, or while none fits the one that lacks least, and how much that is.
@@ -133,7 +131,6 @@ class DropSearch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the search completed."""
         return not self._is_cut
 
     def _relaxed(self) -> bool:

@@ -98,7 +98,6 @@ class Movement:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of all chunks."""
         return sum(each.nbytes for each in self.chunks)
 
     @cached_property

@@ -11,7 +11,6 @@ from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait
 
 
 def steps_of(timetable: Timetable) -> list[ScheduleStep]:
-    """Return the kernels with the copies between them."""
     movement, states, steps = timetable.movement, Streaming(timetable), list[ScheduleStep]()
     runs = [each.run for each in movement.problem.kernels]
     sent = released = fetched = 0

@@ -33,7 +33,6 @@ SWEEP_WRITER: Final = Writer(
 
 
 def file_names(study: Study) -> tuple[str, ...]:
-    """Return the names of the files."""
     return ("results.csv", SWEEP_WRITER.manifest, *(f"{picture.name}.png" for picture in study.pictures))
 
 

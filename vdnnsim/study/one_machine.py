@@ -89,7 +89,6 @@ class Card:
 
     @property
     def result(self) -> Offer | Unfit:
-        """The fastest offer, or why there is none."""
         name, gpu = self.profile.server.name, self.profile.server.gpu
         if self.offers:
             return min(self.offers, key=lambda each: (each.iteration_s, each.held_bytes))

@@ -59,7 +59,6 @@ class StudyRow:
         return None if self.outcome is None else self.outcome[_POSITION[name]]
 
     def number(self, name: str) -> float:
-        """Return a number of the outcome by its column."""
         cell = self.cell(name)
         assert isinstance(cell, int | float), f"{name} is no number of this point"
         return cell
@@ -167,7 +166,6 @@ def write_parquet(path: Path, study: Study, store: Store) -> None:
 
 
 def check_parquet() -> None:
-    """Refuse Parquet without pyarrow."""
     from importlib.util import find_spec
 
     if find_spec("pyarrow") is None:

@@ -57,7 +57,6 @@ class Store:
         self._connection = connection
 
     def outcomes(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
-        """Return the outcomes of the points that are finished, by key."""
         found: dict[str, Outcome] = {}
         query = f"SELECT key, {', '.join(_NAMES)} FROM points WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  # names of ours
         with self._speaking():

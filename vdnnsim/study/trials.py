@@ -103,23 +103,19 @@ class Trials:
         return replace(self.scenario, server=server, memory_model=preallocated(self.scenario.memory_model))
 
     def of(self, model: CapturedModel, loop: Loop) -> "Trials":
-        """Return the trials of the model in another loop."""
         rounds = self.workload.rounds
         workload = model.workload(self.workload.part_size, None if loop.in_backward else rounds)
         return replace(self, scenario=replace(self.scenario, workload=workload, captured=model), loop=loop)
 
     @property
     def without_limit(self) -> "Trials":
-        """The same without a deadline."""
         return replace(self, deadline=NEVER)
 
     def named(self, name: str) -> Policy:
-        """Return a policy by its name."""
         return resolve_policy(name, self.types)
 
     @property
     def late(self) -> str:
-        """Why something was not tried."""
         return f"not tried in {self.limit} of processor time"
 
     def tried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
@@ -128,7 +124,6 @@ class Trials:
         return self.way(change, self.named(name).label, chosen, self._row(name, chosen))
 
     def plain(self, name: str) -> Way:
-        """Replay a policy in a plain loop."""
         return self.tried(name, self.scenario)
 
     def with_growing_segments(self, name: str) -> Way:
@@ -239,5 +234,4 @@ class Trials:
         return None
 
     def on(self, server: Server) -> Scenario:
-        """Return the scenario on another card."""
         return replace(self.scenario, server=server, gpus=1, gradients=None)

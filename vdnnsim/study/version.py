@@ -25,7 +25,6 @@ _DIGITS: Final = 16
 
 @cache
 def model_version() -> str:
-    """Return the version."""
     return version_of(covered_digests())
 
 

@@ -71,7 +71,6 @@ class EfficiencyKernel:
     channels_last: bool
 
     def seconds(self, gpu: EfficientGpu) -> float:
-        """Return its predicted time."""
         name, *words = self.text.split()
         if name == "conv":
             phases = _BOTH if self.phase is Phase.BACKWARD else (self.phase,)
@@ -105,13 +104,11 @@ class EfficiencyKernel:
 
 
 def gpu_of(server: Server, parameters: Mapping[str, float]) -> EfficientGpu:
-    """Return the GPU of a server with some parameters other than the profile's."""
     stated = efficient_gpu(server)
     return replace(stated, parameters=replace(stated.parameters, **parameters))
 
 
 def read_efficiency_rows(path: Path) -> tuple[FitRow, ...]:
-    """Read all rows of a file, in its order."""
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(enumerate(csv.DictReader(file)))
     steps = groupby(lines, key=lambda line: (line[1]["network"], line[1]["layout"]) if line[1]["network"] else line[0])

@@ -54,7 +54,6 @@ class FitRow:
     fold: Hashable = None
 
     def predicted_s(self, machine: Any) -> float:  # noqa: ANN401 - that of its cost model
-        """Return the predicted time of the kernels."""
         return sum(count * kernel.seconds(machine) for kernel, count in self.kernels)
 
     def relative_error(self, machine: Any) -> float:  # noqa: ANN401 - that of its cost model

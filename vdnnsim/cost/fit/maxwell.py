@@ -68,7 +68,6 @@ class ConvolutionKernel:
     element_bytes: int
 
     def seconds(self, machine: Machine) -> float:
-        """Return its predicted time."""
         machine = replace(machine, element_bytes=self.element_bytes)
         fastest_s = min(convolution_s(machine, self.shape, self.phase, algorithm) for algorithm in self.algorithms)
         return fastest_s + (bias_s(machine, self.shape, self.phase) if self.bias else 0.0)
@@ -83,18 +82,15 @@ class RooflineKernel:
     nbytes: int
 
     def seconds(self, machine: Machine) -> float:
-        """Return its predicted time."""
         return kernel_s(machine, {self.arithmetic: self.flop}, self.nbytes)
 
 
 def machine_of(server: Server, parameters: Mapping[str, float]) -> Machine:
-    """Return the machine of a server in float32 with some parameters other than the profile's."""
     stated = CostParameters.from_mapping(server.name, server.cost_model)
     return Machine.of_server(server, ElementType.FLOAT32, replace(stated, **parameters))
 
 
 def read_fit_rows(path: Path) -> tuple[FitRow, ...]:
-    """Read all rows of a file, in its order."""
     shapes: dict[Hashable, int] = {}
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(_row(cells, shapes) for cells in csv.DictReader(file))

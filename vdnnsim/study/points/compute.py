@@ -51,7 +51,6 @@ Outcome: TypeAlias = tuple[Value | None, ...]
 
 
 def failed(error: str) -> Outcome:
-    """Return the outcome of a point that failed."""
     return (error, *(None for _ in OUTCOME))
 
 
@@ -81,7 +80,6 @@ class PointRunner:
     """Computes points, and keeps the last of the results that they share."""
 
     def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
-        """Let `watch` get the plans of each point."""
         self._watch = watch
         self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)
@@ -150,7 +148,6 @@ class PointRunner:
     def _replayed(
         self, point: Resolved, simulator: Simulator, plans: _Plans, placements: Sequence[Placement | DoesNotFit]
     ) -> RunMetrics:
-        """Return the metrics of the slowest GPU."""
         pools = tuple((each.pool_bytes, each.host_bytes) for each in placements if isinstance(each, Placement))
         timed_by = point.copies_key if plans.copies else simulator.server.host.issuing
         key = (plans.number, timed_by, pools, simulator.limits.model, simulator.limits.granule_bytes)

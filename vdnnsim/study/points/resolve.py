@@ -102,7 +102,6 @@ class Kept(Generic[Made]):
         self._made: OrderedDict[Hashable, Made] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the value of a key, made if it is not cached."""
         if key in self._made:
             self._made.move_to_end(key)
             return self._made[key]
@@ -245,7 +244,6 @@ def stated_by_capture(model: CapturedModel) -> str:
 
 
 def shown(value: Value) -> int | float | str:
-    """Return a value as tables have it."""
     return value.label if isinstance(value, Policy) else value
 
 
@@ -257,7 +255,6 @@ def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregati
 
 
 def _check(server: Server, workload: Workload, gpus: int) -> None:
-    """Refuse incompatible values."""
     there = server.gpu_count
     if gpus > there:
         raise StudyError(f"{server.name}: found {gpus} GPUs, but it has {there}")
