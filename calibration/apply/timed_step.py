@@ -24,11 +24,7 @@ from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, W
 
 @dataclass
 class Timed:
-    """A timed step.
-
-    Attributes:
-        step: its measurement; None before its end, and if it left the plan or backward ran elsewhere.
-    """
+    """A timed step; `step` is None before its end, and if it left the plan or backward ran elsewhere."""
 
     log: StepLog = field(default_factory=StepLog)
     step: LiveStep | None = None

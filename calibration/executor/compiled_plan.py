@@ -34,11 +34,7 @@ _CANNOT: Final = "this executor cannot do"
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One kernel and the buffers it works on.
-
-    Attributes:
-        workspace: the plan's buffer for it; None where the plan has none.
-    """
+    """One kernel and the buffers it works on; `workspace` is the plan's buffer for it, if the plan has one."""
 
     layer: Layer
     phase: Phase

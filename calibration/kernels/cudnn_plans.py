@@ -63,11 +63,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionProblem:
-    """One phase of one convolution, without bias.
-
-    Attributes:
-        tf32: whether tensor cores may multiply float32 rounded to TF32.
-    """
+    """One phase of one convolution, without bias; with `tf32` tensor cores may multiply float32 rounded to TF32."""
 
     shape: ConvolutionShape
     phase: Phase

@@ -35,11 +35,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Workloads and arithmetic of a calibration.
-
-    Attributes:
-        workloads: whose kernels are measured; all of one element type.
-    """
+    """Arithmetic of a calibration, and the workloads whose kernels are measured, all of one element type."""
 
     workloads: tuple[Workload, ...]
     tf32: bool = False

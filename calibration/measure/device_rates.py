@@ -73,11 +73,7 @@ def _blocks(device: Device, count: int, nbytes: int) -> Iterator[list[torch.Tens
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A timed kernel of known work.
-
-    Attributes:
-        amount: FLOPs, or bytes.
-    """
+    """A timed kernel of known work: FLOPs, or bytes."""
 
     sample: Sample
     amount: int

@@ -20,11 +20,7 @@ class Listener(Protocol):
 
 
 class Session:
-    """Takes measurements one after the other.
-
-    Attributes:
-        unsteady: samples with a large spread, by name.
-    """
+    """Takes measurements one after the other; `unsteady` has samples with a large spread, by name."""
 
     def __init__(self, journal: Journal, listener: Listener) -> None:
         self._journal, self.listener = journal, listener

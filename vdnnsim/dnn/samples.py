@@ -9,11 +9,7 @@ from vdnnsim.dnn.layers import LayerKind
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One input of a batch.
-
-    Attributes:
-        step: an element of the series that it is; empty for an image.
-    """
+    """One input of a batch; `step` is an element of the series that it is, empty for an image."""
 
     name: str
     step: str = ""

@@ -20,11 +20,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.()-]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value of a YAML file.
-
-    Attributes:
-        path: key path as `policies[3].policy`; empty for the whole file.
-    """
+    """One value of a YAML file; its path is as `policies[3].policy`, empty for the whole file."""
 
     file: str
     path: str

@@ -38,11 +38,7 @@ class Lifetime(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """A layout.
-
-    Attributes:
-        bound_bytes: no layout is lower.
-    """
+    """A layout; none is lower than `bound_bytes`."""
 
     offsets: tuple[int, ...]
     height_bytes: int

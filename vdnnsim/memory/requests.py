@@ -48,11 +48,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A request could not be served.
-
-    Attributes:
-        held: the keys in use then.
-    """
+    """A request could not be served, with the keys in use then."""
 
     position: int
     held: tuple[int, ...]

@@ -39,11 +39,7 @@ class HostLimits:
 
 @dataclass(frozen=True, slots=True)
 class HostOverflow:
-    """The first copy that does not fit.
-
-    Attributes:
-        operation: position of its offload; 0 for a buffer given on the host.
-    """
+    """The first copy that does not fit: the position of its offload, 0 for a buffer given on the host."""
 
     pool: Pool
     operation: int

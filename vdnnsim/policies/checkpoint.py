@@ -24,11 +24,7 @@ from vdnnsim.policies.pytorch import PyTorchLoop
 
 
 class Checkpoint(PyTorchLoop, frozen=True, kw_only=True):
-    """Recompute all segments but the last.
-
-    Attributes:
-        segments: how many; 0 for the square root of the number of modules.
-    """
+    """Recompute all segments but the last; 0 segments are the square root of the number of modules."""
 
     name: ClassVar[str] = "checkpoint"
     summary: ClassVar[str] = "recomputes segments, the last one aside (PyTorch's checkpoint_sequential)"

@@ -84,11 +84,7 @@ class Node(msgspec.Struct, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class ExecutionTrace:
-    """An execution trace.
-
-    Attributes:
-        nodes: by their begin.
-    """
+    """An execution trace, its nodes by their begin."""
 
     name: str
     nodes: tuple[Node, ...]

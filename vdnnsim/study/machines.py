@@ -45,11 +45,7 @@ _LARGEST_EPOCH: Final = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of machines.
-
-    Attributes:
-        samples_per_epoch: None where costs are of a thousand steps.
-    """
+    """Prices of machines; without `samples_per_epoch` costs are of a thousand steps."""
 
     currency: str
     per_hour: Mapping[str, float]

@@ -65,11 +65,7 @@ class LayrubCase:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of a plan on the GPU, in bytes.
-
-    Attributes:
-        runtime: process memory, with context and handles.
-    """
+    """Memory of a plan on the GPU, in bytes; `runtime` is process memory, with context and handles."""
 
     pool: int
     runtime: int
