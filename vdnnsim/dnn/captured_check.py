@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.step import ELEMENT_BYTES, Access, Operand, StepOperation, Storage
@@ -28,6 +29,8 @@ _OF_LAYERS: Final[Mapping[type, Mapping[str, object]]] = {
     StepOperation: {"layer": -1, "holds": (), "repeatable": True},
 }
 """Fields that only the layer view sets, and their defaults."""
+_TO_ONE: Final = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+"""Whose stride leads to the other rank, which may have a lower number."""
 _COMPUTES: Final = ("input", "weight", "bias")
 _PHASES: Final = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -130,7 +133,9 @@ class _Check:
         if (collective := operation.collective) is not None:
             self._number(collective.nbytes, f"{place}.collective.nbytes", 0, LARGEST_SIZE)
             self._number(collective.ranks, f"{place}.collective.ranks", 2, MOST_RANKS)
-            self._number(collective.stride, f"{place}.collective.stride", 1, MOST_RANKS)
+            backwards = collective.kind in _TO_ONE and collective.stride < 0
+            low, high = (-MOST_RANKS, -1) if backwards else (1, MOST_RANKS)
+            self._number(collective.stride, f"{place}.collective.stride", low, high)
             self._element_type(collective.element_type, f"{place}.collective")
         if operation.work is not None:
             self._work(operation.work, f"{place}.work")

@@ -15,6 +15,7 @@ from vdnnsim.dnn import captured_file
 from vdnnsim.dnn.captured_check import MOST_OF_A_KIND
 from vdnnsim.dnn.captured_file import read_captured_step, write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.errors import OutputError, ScenarioError
 
 Change = Callable[[dict[str, Any]], object]
@@ -31,7 +32,17 @@ def _gather(**changed: object) -> dict[str, object]:
     return {"kind": "all_gather", "nbytes": 16, "element_type": "float32", "ranks": 2, **changed}
 
 
-@pytest.mark.parametrize("step", [chain(), residual(), checkpointed(), sharded()], ids=lambda each: each.model)
+def _sent_back() -> CapturedStep:
+    """A step that sends to the rank before, whose stride is below 0 (`Collective`)."""
+    step = chain()
+    sent = Collective(CollectiveKind.SEND, 16, "float32", ranks=2, stride=-1)
+    operations = (msgspec.structs.replace(step.operations[0], collective=sent), *step.operations[1:])
+    return msgspec.structs.replace(step, model="sent back", operations=operations)
+
+
+@pytest.mark.parametrize(
+    "step", [chain(), residual(), checkpointed(), sharded(), _sent_back()], ids=lambda each: each.model
+)
 def test_what_is_written_is_read(tmp_path: Path, step: CapturedStep) -> None:
     path = tmp_path / "a.step.json"
     write_captured_step(step, path)
@@ -139,6 +150,11 @@ def put(path: str, value: object) -> Change:
             "operations[0].collective.nbytes: found -1, expected an integer",
         ),
         ("operations.0.collective", _gather(stride=0), "operations[0].collective.stride: found 0, expected an integer"),
+        (
+            "operations.0.collective",
+            _gather(stride=-1),
+            "operations[0].collective.stride: found -1, expected an integer",
+        ),
         ("operations.0.collective", _gather(element_type="f"), "operations[0].collective.element_type: 'f' is not an"),
         ("ranks", 0, "ranks: found 0, expected an integer from 1 to"),
         ("parallel", "fsdp\n", "parallel: found 'fsdp\\n', expected one line of"),
