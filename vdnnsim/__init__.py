@@ -4,10 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vdnnsim.api import capture, load, plan, simulate, validate
+    from vdnnsim.api import capture, load, machines, max_batch, parallel, plan, simulate, validate, whatif
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "capture", "load", "plan", "simulate", "validate"]
+__all__ = [
+    "__version__",
+    "capture",
+    "load",
+    "machines",
+    "max_batch",
+    "parallel",
+    "plan",
+    "simulate",
+    "validate",
+    "whatif",
+]
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from calibration.capture.program import Arguments
 from calibration.capture.request import split_words
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import file_name, not_one_of, one_line
+
+_OF_IMAGES: Final = 4
+"""Dimensions of a batch of images."""
 
 
 def model_maker(words: str) -> Callable[[], nn.Module]:
@@ -73,11 +76,14 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
 
 
 def sample_of(arguments: Arguments) -> tuple[str, int]:
-    """Return the kind of a sample and its tokens: a sequence where the first argument is N x T integers."""
+    """Return the word for a sample, and its tokens: a sequence where the first argument is N x T integers.
+
+    An image has channels, height and width; of what else there may be nothing is known.
+    """
     first = next((each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)), None)
     if first is not None and first.dim() == 2 and not first.is_floating_point():
         return "sequence", first.shape[1]
-    return "image", 1
+    return "image" if first is None or first.dim() == _OF_IMAGES else "sample", 1
 
 
 def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds

@@ -1,7 +1,8 @@
 """The Python functions of `vdnnsim`, as its commands; PyTorch is imported only when needed.
 
 `capture` records a model, `simulate` replays it, `plan` makes a plan for its loop (`planning`, `planned`), `load` reads
-scenarios and studies, `validate` compares replays to a device. `script` is run by `vdnnsim apply` within a script. Only
+scenarios and studies, `machines`, `max_batch`, `whatif` and `parallel` ask about either (`questions`), `validate`
+compares replays to a device. `script` is run by `vdnnsim apply` within a script. Only
 `vdnnsim` and `vdnnsim.cli` import it; begin at `scenarios` or `planning`.
 """
 
@@ -13,6 +14,7 @@ import msgspec
 
 from vdnnsim.api.captured import Captured, capture
 from vdnnsim.api.planning import Planned, plan
+from vdnnsim.api.questions import machines, max_batch, parallel, whatif
 from vdnnsim.api.scenarios import LoadedScenario, Simulation, simulate
 from vdnnsim.api.study import LoadedStudy, StudyResults
 from vdnnsim.api.validation import ValidationResults, validate
@@ -27,9 +29,13 @@ __all__ = [
     "ValidationResults",
     "capture",
     "load",
+    "machines",
+    "max_batch",
+    "parallel",
     "plan",
     "simulate",
     "validate",
+    "whatif",
 ]
 
 

@@ -28,8 +28,11 @@ class Captured(Shown, CapturedStep, frozen=True, dict=True):
     """A captured step that is shown as a table; one captured here can be captured at other batch sizes."""
 
     @property
-    def at_batch(self) -> Callable[[int], CapturedStep] | None:
-        """Captures the same at another batch size; None of a step from a file, or with real tensors."""
+    def at_batch(self) -> Callable[..., CapturedStep] | None:
+        """Captures the same at another batch size, and with other words of `capture`, as `parallel`.
+
+        None of a step from a file, or with real tensors.
+        """
         return self.__dict__.get(_CAPTURE)
 
     @property
@@ -162,8 +165,8 @@ def capture(  # noqa: PLR0913  # the words of the command
             **chosen,
         )
 
-        def of(batch_size: int) -> CapturedStep:
-            return captured(msgspec.structs.replace(request, batch_size=batch_size))[0]
+        def of(batch_size: int, **changes: str) -> CapturedStep:
+            return captured(msgspec.structs.replace(request, batch_size=batch_size, **changes))[0]
 
         step = of(batch)
     else:
@@ -180,9 +183,9 @@ def capture(  # noqa: PLR0913  # the words of the command
         device = CaptureDevice(real=real, compiled=compile)
         step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
 
-        def of(batch_size: int) -> CapturedStep:
-            other = resized(inputs, batch_size)
-            return captured_object(model, other, loss=loss, batch_size=None, device=device, **chosen)[0]
+        def of(batch_size: int, **changes: str) -> CapturedStep:
+            other, words = resized(inputs, batch_size), chosen | changes
+            return captured_object(model, other, loss=loss, batch_size=None, device=device, **words)[0]
 
     found = Captured(**msgspec.structs.asdict(step))
     if not real and (isinstance(model, str) or batch is None):

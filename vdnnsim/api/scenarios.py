@@ -189,6 +189,23 @@ def run_and_answer(
     return replace(result, answer=kept_answer(scenario, result, types, found))
 
 
+def scenario_of_step(
+    step: object, hardware: object, policy: str | Sequence[str], memory_model: str = "pytorch", execution: str = "eager"
+) -> LoadedScenario:
+    """Return the scenario of a captured step, whose words are those of `simulate`."""
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.engine.host import Execution
+    from vdnnsim.scenario.captured import as_executed, scenario_of
+
+    way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
+    captured = as_executed(_step_of(step), way)
+    recapture = step.at_batch if isinstance(step, Captured) else None
+    profile = profile_named(hardware, Path())
+    model = CapturedModel(captured, capture=recapture and (lambda size: as_executed(recapture(size), way)))
+    scenario = scenario_of(model, captured.model, profile, policies_named(policy), way)
+    return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path())
+
+
 def simulate(
     step: CapturedStep | str | Path,
     hardware: str,
@@ -212,17 +229,7 @@ def simulate(
         ProfileError: there is no such profile, or it does not support the model's element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
-    from vdnnsim.dnn.captured_model import CapturedModel
-    from vdnnsim.engine.host import Execution
-    from vdnnsim.scenario.captured import as_executed, scenario_of
-
-    way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
-    captured = as_executed(_step_of(step), way)
-    recapture = step.at_batch if isinstance(step, Captured) else None
-    profile = profile_named(hardware, Path())
-    model = CapturedModel(captured, capture=recapture and (lambda size: as_executed(recapture(size), way)))
-    scenario = scenario_of(model, captured.model, profile, policies_named(policy), way)
-    return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
+    return scenario_of_step(step, hardware, policy, memory_model, execution).run()
 
 
 def _step_of(step: object) -> CapturedStep:

@@ -93,15 +93,21 @@ def policies(output: Output, policy_modules: Sequence[str]) -> None:
 
 
 @list_.command()
+@click.argument("words", metavar="[WORD]...", type=HARDWARE, nargs=-1)
 @prints_table
 @click.option("--tree", "drawn", type=HARDWARE, help="Draw the links of one profile instead, by name or path.")
 @click.option("--sources", "traced", type=HARDWARE, help="Print where every number of one profile comes from instead.")
-def hardware(output: Output, drawn: str | None, traced: str | None) -> None:
-    """List the hardware profiles that are shipped, and where their kernel times come from."""
-    from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
-    from vdnnsim.report.tables.topology import topology_tree
-    from vdnnsim.units import format_bytes
+def hardware(words: Sequence[str], output: Output, drawn: str | None, traced: str | None) -> None:
+    """List the cards that are shipped, one a line with its profiles, and what their kernel times rest on.
 
+    Those that have every WORD in the name of the card or of the profile, as `4090` or `x8`; by default all. With --csv
+    or --json a row is a profile.
+    """
+    from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
+    from vdnnsim.report.tables.topology import topology_tree
+
+    if words and (drawn or traced):
+        raise click.UsageError("--tree and --sources are of one profile, so that no WORD chooses others.")
     if drawn is not None and traced is not None:
         raise click.UsageError("--tree and --sources are of one profile each, and print different things.")
     if drawn is not None:
@@ -111,12 +117,32 @@ def hardware(output: Output, drawn: str | None, traced: str | None) -> None:
     elif traced is not None:
         _list_sources(load_profile(find_profile(traced, Path())).server, output)
     else:
-        rows: list[Row] = []
-        for each in shipped_profiles():
-            gpu, link = each.server.gpu, each.server.link
-            memory, kernels = format_bytes(gpu.memory_bytes), _timed_by(each.server)
-            rows.append((each.server.name, gpu.name, memory, link.name, kernels, each.description))
-        output.show_list(("name", "gpu", "memory", "link", "kernels", "description"), rows)
+        _list_cards(words, output)
+
+
+def _list_cards(words: Sequence[str], output: Output) -> None:
+    from vdnnsim.cost.trust import basis_of
+    from vdnnsim.files.messages import plain, quote
+    from vdnnsim.hardware.profile import card_words, shipped_profiles
+    from vdnnsim.report.document import plain_table
+    from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.units import format_bytes
+
+    rows: list[Row] = []
+    cards: dict[frozenset[str], tuple[str, ...]] = {}
+    for each in shipped_profiles():
+        server, gpu = each.server, each.server.gpu
+        if any(plain(word) not in plain(f"{gpu.name} {server.name}") for word in words):
+            continue
+        memory, basis = format_bytes(gpu.memory_bytes), basis_of(server).value
+        rows.append((server.name, gpu.name, memory, server.link.name, _timed_by(server), each.description))
+        card = gpu.name.removeprefix("NVIDIA "), memory, basis
+        *same, names = cards.get(card_words(gpu.name), (*card, ""))
+        cards[card_words(gpu.name)] = (*same, ", ".join(filter(None, (names, server.name))))
+    if not rows:
+        raise ProfileError(f"{quote(' '.join(words))}: in the name of no card; `vdnnsim list hardware` names all")
+    shown = plain_table(("card", "memory", "kernel times", "profiles"), sorted(cards.values()))
+    output.show(ResultTable(("name", "gpu", "memory", "link", "kernels", "description"), rows, shown))
 
 
 def _list_sources(server: "Server", output: Output) -> None:

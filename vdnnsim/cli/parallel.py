@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.completion import HARDWARE, MODELS
 from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
-from vdnnsim.cli.options import out_option, prints_table
+from vdnnsim.cli.options import out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.cli.question import captured_with_notice, compute_capability, request_of
 from vdnnsim.errors import InputError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from calibration.capture.request import Request
     from vdnnsim.analysis.layouts import Layout, LayoutRanking
     from vdnnsim.dnn.captured_step import CapturedStep
-    from vdnnsim.hardware.profile import Profile
 
 
 @click.command()
@@ -57,27 +56,25 @@ def parallel(
 
     from calibration.capture.parallel.layout import parse_layout
     from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile
     from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
-    from vdnnsim.study.layouts import layouts_of, rank_layouts
+    from vdnnsim.study.layouts import layouts_of, rank_layouts, server_for
 
     if (model is None) is (named_model is None):
         raise InputError("--model: expected one of MODEL and --model MODEL")
     model = model or named_model
     assert model is not None
     ranks = {name: parse_layout(name, "--layout").ranks for name in layouts}
-    wanted = gpus or next(iter(ranks.values()), None)
-    hardware, profile = _server(hardware, wanted)
-    there = profile.server.gpu_count
-    gpus = wanted or there
-    for name, found in ranks.items():
-        if found != gpus:
-            raise InputError(f"--layout: {name} is for {found} GPUs, expected {gpus}")
+    named = checked_profile(find_profile(hardware, Path()))
+    gpus, profile = read_option("--hardware", server_for, named, ranks, gpus)
+    hardware = hardware if profile is named else profile.server.name
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
     request.check()
     if capability := compute_capability(profile.server):
         request = msgspec.structs.replace(request, compute_capability=capability)
-    names = layouts or layouts_of(gpus, there)
+    names = layouts or layouts_of(gpus, profile.server.gpu_count)
     folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
 
     def capture(layout: "Layout") -> "CapturedStep":
@@ -90,28 +87,7 @@ def parallel(
     what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
     table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
-    output.show(table, f"wrote {len(written.files)} files to {folder}/; read {folder / 'layouts.md'} first")
-
-
-def _server(hardware: str, gpus: int | None) -> "tuple[str, Profile]":
-    """Return a machine with so many GPUs, or a host of them, by its name: of one card the smallest server with it."""
-    from vdnnsim.cost.model import checked_profile
-    from vdnnsim.hardware.profile import find_profile, is_of_card, shipped_profiles
-
-    named = checked_profile(find_profile(hardware, Path()))
-    servers = {named.server.gpu_count: (hardware, named)}
-    if named.server.gpu_count == 1:
-        of_card = (each for each in shipped_profiles() if is_of_card(each.server, named.server.gpu.name))
-        servers = {each.server.gpu_count: (each.server.name, each) for each in of_card if each.server.gpu_count > 1}
-    if not servers:
-        raise InputError(f"--hardware: {hardware} has one GPU, expected a profile of several, as h100_x8")
-    counts = sorted(servers)
-    whole = (each for each in reversed(counts) if gpus is not None and gpus % each == 0)
-    count = next((each for each in counts if gpus is None or gpus <= each), None) or next(whole, None)
-    if count is None:
-        hosts = f"{counts[-1]}, or a multiple of it, of hosts as {servers[counts[-1]][0]}"
-        raise InputError(f"--gpus: found {gpus}, expected at most {hosts}")
-    return servers[count]
+    output.show(table, written.notice(folder, "layouts.md"))
 
 
 def _of_rank(request: "Request", layout: "Layout") -> "Request":

@@ -23,15 +23,11 @@ from vdnnsim.cli.output import Output, report_folder, write_result
 from vdnnsim.cli.question import POLICY, Question, asks_scenario
 from vdnnsim.cli.study import StudyCommand
 from vdnnsim.errors import PolicyError
-from vdnnsim.files.messages import listed
 from vdnnsim.files.packaged import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
-    from vdnnsim.report.folder import Written
-    from vdnnsim.study.what_if import Change
 
-_LARGE_BYTES = 10 * 2**20
 _ALL = "all"
 _OUT = out_option("reports/<scenario name>/")
 
@@ -53,7 +49,7 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     """
     from vdnnsim.api.scenarios import Simulation, run_and_answer
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, replaced_report, write_report
+    from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.scenario.check import refuse_misfits
 
     scenario = question.scenario
@@ -63,20 +59,10 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     with SearchLine() as line:
         result = run_and_answer(limited(scenario, time_limit), question.types, line.tell, line.tried)
         line.tell("the report")
-        replaced = replaced_report(result, folder)
         written = write_report(result, folder)
-    output.show(Simulation.of(result), f"{_summary(written)}{replaced} to {folder}/; read {folder / 'report.md'} first")
+    output.show(Simulation.of(result), written.notice(folder, "report.md"))
     if require_fit and not any(row.fits for row in result.slowest):
         sys.exit(UNFIT)
-
-
-def _summary(written: "Written") -> str:
-    """Return the number of written files, a large size, and the number of removed files."""
-    from vdnnsim.units import format_bytes
-
-    size = f" ({format_bytes(written.nbytes)})" if written.nbytes > _LARGE_BYTES else ""
-    removed = f", removed {written.removed} of an earlier run," if written.removed else ""
-    return f"wrote {len(written.files)} files{size}{removed}"
 
 
 @click.command()
@@ -126,9 +112,9 @@ def compare(question: Question, names: str, out: Path | None, output: Output) ->
     with ProgressBar() as bar:
         bar.expect(len(policies))
         found = compare_policies(question.scenario, policies, bar.done)
-    files = write_folder(folder, report.comparison_files(found), report.COMPARISON_WRITER).files
+    written = write_folder(folder, report.comparison_files(found), report.COMPARISON_WRITER)
     table = ResultTable(report.COMPARED, report.comparison_rows(found), report.comparison_table(found))
-    output.show(table, f"wrote {listed([str(file) for file in files])}")
+    output.show(table, written.notice(folder, "compare.html" if found.result.results else "compare.csv"))
 
 
 def _compared(names: str, question: Question) -> list["Policy"]:
@@ -175,57 +161,13 @@ def what_if(question: Question, settings: Sequence[str], output: Output, *, requ
     memory.
     """
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.dnn.samples import sample_of
-    from vdnnsim.report.caveats import capture_lines, glossary, remarks
-    from vdnnsim.report.document import titled_table
-    from vdnnsim.report.findings import caption
-    from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.scale import per_second
-    from vdnnsim.report.tables.summary import FOOTNOTE
-    from vdnnsim.study.points.compute import OUTCOME
-    from vdnnsim.study.what_if import change_table, sentence
+    from vdnnsim.study.what_if import change_result
     from vdnnsim.study.what_if import what_if as ask
 
     asked = question.scenario
     with SearchLine() as line:
         line.tell("every policy, before and after")
         changes = ask(asked, question.folder, settings, question.types)
-    rows = [(each.label, *row) for each in changes for row in (("before", each.before), ("after", each.after))]
-    cells = [
-        (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
-        for label, when, row in rows
-    ]
-    unit = per_second(sample_of(asked.workload.graph))
-    several = any(row.resolved.scenario is not None and row.resolved.scenario.gpus > 1 for _, _, row in rows)
-    table = change_table(changes, f"{unit} of all GPUs" if several else unit, output.has_all)
-    notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
-    title = f"{caption(asked)}, before and after {', '.join(settings)}"
-    said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
-    marks = [*remarks(asked.workload), *glossary((change.label for change in changes), asked.workload), *notes]
-    output.show(ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, marks, said)))
+    output.show(change_result(asked, changes, settings, output.has_all))
     if require_fit and not any(change.after.cell("fits") for change in changes):
         sys.exit(UNFIT)
-
-
-def _reasons(changes: Sequence["Change"]) -> list[str]:
-    """Return a line for each reason for which policies do not fit or fail."""
-    reasons: dict[str, list[str]] = {}
-    for change in changes:
-        before, after = (row.error or str(row.cell("refusal") or "") for row in (change.before, change.after))
-        whens = ((before, "before and after"),) if before == after else ((before, "before"), (after, "after"))
-        for reason, when in whens:
-            if reason:
-                reasons.setdefault(reason, []).append(f"{change.label} {when}")
-    return [f"{', '.join(which)}: {reason}" for reason, which in reasons.items()]
-
-
-def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
-    """Return the origins of kernel times, before and after separately where they differ."""
-    from vdnnsim.analysis.kernel_origins import joined_origins
-    from vdnnsim.report.caveats import kernel_times
-
-    before = kernel_times(joined_origins(change.kernels_before for change in changes))
-    after = kernel_times(joined_origins(change.kernels_after for change in changes))
-    if before == after:
-        return before
-    return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))

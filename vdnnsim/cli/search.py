@@ -28,17 +28,10 @@ from vdnnsim.files.packaged import SCENARIOS
 if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.scenario.scenario import Scenario
-    from vdnnsim.study.largest_batch import LargestBatch
 
-LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
-"""Columns of the CSV."""
 _PLANNER: Final = "optimal"
-_PUNCTUAL_S: Final = 1.0
-"""Delays up to this are not reported."""
 _OF_CAPTURED: Final = "10 s"
 """Limit of `machines` for a captured model, of which the search has what checkpointing and offloading leave."""
-_SHARE: Final = 16
-"""Fraction of the limit that a policy with its own search gets for each batch."""
 
 
 @click.command(name="max-batch")
@@ -59,78 +52,14 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     Under each policy; the batch size of SCENARIO, or of --model, is only where the search begins, and with --longest
     its tokens are. Both batch and images per second are those of one GPU.
     """
-    from vdnnsim.analysis.columns import cells
-    from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.cost.trust import PEAKS_TOO_LOW
-    from vdnnsim.dnn.samples import sample_of
-    from vdnnsim.policies.interface import is_search
-    from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
-    from vdnnsim.report.document import plain_table, titled_table
-    from vdnnsim.report.findings import caption
-    from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.scale import per_second, percent, rate_cells
-    from vdnnsim.study.largest_batch import largest_batches
-    from vdnnsim.study.longest_sequence import longest_sequences
+    from vdnnsim.study.largest_table import largest_table
 
-    limit, asked = parse_time_limit(time_limit), question.scenario
-    if any(map(is_search, asked.policies)):
-        asked = limited(asked, str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
-    sample = sample_of(asked.workload.graph)
-    what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
-    columns = (*LARGEST, "tokens") if longest else LARGEST
-    rows, shown = [], []
+    limit = parse_time_limit(time_limit)
     with SearchLine() as line:
-        line.tell(f"{what} of each policy")
-        found, made = (
-            longest_sequences(asked, limit.begin()) if longest else (largest_batches(asked, limit.begin()), "")
-        )
-    for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
-        refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
-        if each.untried is not None:
-            refusal = _nothing(each, time_limit, sample.names)
-        rate_cell = "" if each.images_per_s is None else each.images_per_s
-        part_size = "" if each.part_size is None else each.part_size
-        stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
-        rows.append(cells(columns, dict(zip(columns, (*stated, part_size, each.size), strict=False)), None))
-        shown.append((each.policy, _batch(each), rate, refusal or _nothing(each, time_limit, sample.names)))
-    header = ("policy", what, per_second(sample), f"what stops {more}")
-    table = plain_table(header, shown, output.has_all)
-    findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
-    notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
-    if asked.captured is not None:
-        margin = (
-            f"what is found just fits: simulated peaks may be {percent(PEAKS_TOO_LOW)} too low, which `run` leaves free"
-        )
-        findings = *findings, margin
-    size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
-    answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
-    output.show(ResultTable(columns, rows, answer))
-
-
-def _batch(found: "LargestBatch") -> str:
-    if found.no_plan:
-        return "no plan"
-    if found.untried is not None and found.part_size is None:
-        return f"{found.size} or more" if found.size else "not known"
-    if found.part_size is not None:
-        return "any"
-    return str(found.size) if found.size else "does not fit"
-
-
-def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
-    from vdnnsim.scenario.read import LARGEST_BATCH
-
-    if found.untried is not None:
-        largest = found.size if found.part_size is None else found.part_size
-        ended = f"the search ended after its part of {time_limit}"
-        if found.late_s > _PUNCTUAL_S:
-            ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"
-        short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
-        return f"not known: {ended}; {largest} fitted{short}; try a longer --time-limit"
-    if found.part_size is None:
-        return "nothing: no more may be asked for"
-    return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"
+        line.tell(f"{'longest sequence' if longest else 'largest batch'} of each policy")
+        found = largest_table(question.scenario, limit, output.has_all, longest=longest)
+    output.show(found)
 
 
 @click.command()
@@ -171,9 +100,9 @@ def frontier(question: Question, capacities: int, out: Path | None, output: Outp
     table = plain_table(report.SHOWN, rows, output.has_all, first, left=0)
     said = (*report.findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
     notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), asked.workload, of_speed=False)
-    notice = f"wrote {', '.join(path.name for path in written)} to {folder}/"
     shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
-    output.show(ResultTable(tuple(report.FRONTIER), tuple(report.frontier_rows(found)), shown), notice)
+    result = ResultTable(tuple(report.FRONTIER), tuple(report.frontier_rows(found)), shown)
+    output.show(result, written.notice(folder, report.PAGE))
 
 
 def _with_planner(question: Question) -> "Scenario":
@@ -274,8 +203,7 @@ def machines(
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)
-    notice = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
-    output.show(machines_table(asked, ranking, output.has_all), notice)
+    output.show(machines_table(asked, ranking, output.has_all), written.notice(folder, "machines.md"))
 
 
 def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:

@@ -17,7 +17,7 @@ from vdnnsim.cost.kernel_table import read_measured_kernels
 from vdnnsim.cost.rate_origins import model_origin
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import Profile
+from vdnnsim.hardware.profile import Profile, read_profile
 from vdnnsim.hardware.server import MeasuredKernels, Origin, Server
 from vdnnsim.units import Precision
 
@@ -63,6 +63,7 @@ class Trust:
         error: expected mean absolute error, as a fraction of the measured time; None if not known.
         rows: number of measured steps of this card behind it; 0 if it is that of other cards.
         alike: whether those are of this mode and precision.
+        twin: the profile with the same chip whose measured steps stand in for this card's; empty for none.
     """
 
     basis: Basis
@@ -70,6 +71,7 @@ class Trust:
     error: float | None = None
     rows: int = 0
     alike: bool = True
+    twin: str = ""
 
     def range_s(self, simulated_s: float) -> tuple[float, float] | None:
         """Return the range in which a real step is expected on average; None if no error is known."""
@@ -86,13 +88,13 @@ class Trust:
 
     @property
     def expected(self) -> str:
-        """The expected error, and whose it is unless this card's: `+-9 %, other cards`."""
+        """The expected error, and whose it is unless this card's: `+-9 %, other cards`; or why none is known."""
         if self.basis is Basis.DATASHEET:
             return f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long"
         if self.error is None:
-            return "not known"
-        others = "" if self.rows and self.alike else ", other steps" if self.rows else ", other cards"
-        return f"±{100 * self.error:.0f} %{others}"
+            return "not known, no measured steps"
+        others = "" if self.rows else f", {self.twin or 'other cards'}"
+        return f"±{100 * self.error:.0f} %{others}{'' if self.alike else ', other steps'}"
 
 
 def basis_of(server: Server) -> Basis:
@@ -116,12 +118,14 @@ def trust_in(profile: Profile, mode: Mode, precision: Precision, seconds: Mappin
         by_basis[_BY_ORIGIN.get(origin, Basis.CARRIED_OVER)] += resting_s
     basis = max(by_basis, key=lambda each: by_basis[each])
     share = by_basis[basis] / sum(by_basis.values())
-    every = [each for each in _checked() if each["profile"] == server.name] if _is_shipped(profile) else []
+    name = (_checked_twin(server) if basis is Basis.FITTED else server.name) if _is_shipped(profile) else ""
+    every = [each for each in _checked() if each["profile"] == name]
     same = [each for each in every if (each["mode"], each["precision"]) == (mode.value, precision.value)]
     if found := same or every:
         rows = sum(int(each["rows"]) for each in found)
         error = sum(int(each["rows"]) * float(each["mean_absolute_error"]) for each in found) / rows
-        return Trust(basis, share, error, rows, bool(same))
+        own = name == server.name
+        return Trust(basis, share, error, rows if own else 0, bool(same), "" if own else name)
     return Trust(basis, share, OF_SISTER_CARDS if basis is Basis.CARRIED_OVER else None)
 
 
@@ -129,6 +133,23 @@ def trust_in(profile: Profile, mode: Mode, precision: Precision, seconds: Mappin
 def _checked() -> Sequence[dict[str, str]]:
     with (shipped_folder(PROFILES) / _CHECKED).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _checked_twin(server: Server) -> str:
+    """Return the name of a machine if it was checked, else that of a checked one with the same chip, or nothing."""
+    chips = _checked_chips()
+    return server.name if server.name in chips else next((name for name in chips if chips[name] == _chip(server)), "")
+
+
+@cache
+def _checked_chips() -> Mapping[str, object]:
+    folder = shipped_folder(PROFILES)
+    return {name: _chip(read_profile(folder / f"{name}.yaml")) for name in {each["profile"]: 0 for each in _checked()}}
+
+
+def _chip(server: Server) -> object:
+    """Return what cards with the same chip have in common, whatever memory is beside it."""
+    return server.gpu.multiprocessors, server.gpu.flop_per_s
 
 
 def _is_shipped(profile: Profile) -> bool:

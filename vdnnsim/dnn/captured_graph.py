@@ -85,7 +85,8 @@ class Layering:
         layers = tuple(self._layer(index) for index in range(len(self._groups)))
         maps = tuple(self._feature_map(index) for index in range(len(self.maps)))
         autocast = captured.precision.autocast
-        return LayerGraph(captured.model, layers, maps, SavingRule.AUTOGRAD, autocast, captured.parameters)
+        sample, weights = captured.sample, captured.parameters
+        return LayerGraph(captured.model, layers, maps, SavingRule.AUTOGRAD, autocast, weights, sample)
 
     @cached_property
     def weight_owners(self) -> dict[int, int]:

@@ -32,8 +32,8 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         model: what was captured, as it was named.
         framework: `torch 2.13.0`, with the versions of what the model is from.
         device: `cuda 8.9`, by the rules of a compute capability, or `cpu`.
-        sample: `image` or `sequence`.
-        sample_elements: tokens of a sequence; 1 for an image.
+        sample: `image`, `sequence`, or `sample` where nothing is known of it.
+        sample_elements: tokens of a sequence; else 1.
         optimizer: its name, as `adamw`; `none` without an update.
         notes: what was assumed, in sentences.
         in_backward: whether parameters are updated in backward, one by one; such operations are of backward.

@@ -63,6 +63,7 @@ class LayerGraph:
     Attributes:
         autocast: the narrow type of mixed precision; None without it.
         weights: number of weights of a captured model, each once; None for other networks.
+        sample: the word for what it reads, where that is no series.
     """
 
     name: str
@@ -71,6 +72,7 @@ class LayerGraph:
     saving: SavingRule = SavingRule.PAPER
     autocast: ElementType | None = None
     weights: int | None = None
+    sample: str = "image"
 
     def __hash__(self) -> int:
         """By name, size and rule alone; graphs are keys of caches."""

@@ -1,4 +1,4 @@
-"""What a batch consists of: images, sequences of tokens, videos of frames."""
+"""What a batch consists of: images, sequences of tokens, videos of frames; samples, where that is not known."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ from vdnnsim.dnn.layers import LayerKind
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One input of a batch; `step` is an element of the series that it is, empty for an image."""
+    """One input of a batch; `step` is an element of the series that it is, empty for what is none, as an image."""
 
     name: str
     step: str = ""
@@ -38,7 +38,7 @@ def sample_of(graph: LayerGraph) -> Sample:
     first = graph.maps[0]
     shape = first.shape
     if shape.steps == 1:
-        return IMAGE
+        return Sample(graph.sample)
     if any(graph.layers[consumer].kind is LayerKind.EMBEDDING for consumer in first.consumers):
         return Sample("sequence", "token", shape.steps)
     if shape.height * shape.width > 1:

@@ -46,12 +46,12 @@ def by_peaks(kernels: KernelOrigins) -> str:
 
 
 def glossary(labels: Iterable[str], workload: Workload, *, of_speed: bool = True) -> tuple[str, ...]:
-    """Return definitions of the oracular baseline where speeds are shown, and of (m) and (p) where they matter."""
+    """Return with what speeds are compared where they are shown, and what (m) and (p) mean where they matter."""
     letters = {letter for label in labels for letter in "pm" if workload.has_convolutions and f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
-    baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with unlimited memory"
+    compared = "Speed: compared with this GPU with unlimited memory, where base(p) keeps everything"
     return (
-        *([baseline] if of_speed else []),
+        *([compared] if of_speed else []),
         *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
     )
 
@@ -111,7 +111,7 @@ def known(result: ScenarioResult) -> tuple[str, ...]:
         *([pretended] if result.server.is_pretended else []),
         *capture_lines(result.captured),
         *part_statistics(result),
-        *([f"Faster than the oracular baseline: {beyond}: {why}"] if beyond else []),
+        *([f"Faster than base(p) with unlimited memory: {beyond}: {why}"] if beyond else []),
     )
 
 

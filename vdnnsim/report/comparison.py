@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
-from vdnnsim.analysis.columns import Measured, Row, Value, cells
+from vdnnsim.analysis.columns import COLUMNS, Measured, Row, Value, cells
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
 from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, workload_text
-from vdnnsim.report.folder import Writer, with_manifest
+from vdnnsim.report.folder import QUESTION, Writer, with_manifest
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale
@@ -88,7 +88,8 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
 def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     standings = comparison.standings
     rows = [Measured.of(comparison.result, each.row) for each in standings]
-    memory = byte_scale(each.metrics.max_memory_bytes for each in rows)
+    beyond = BEYOND if holds_more(comparison.result) else ()
+    memory = byte_scale(COLUMNS[name].number(row) for name in ("max_memory_bytes", *beyond) for row in rows)
     return (
         Column("rank", tuple(str(each.time_rank) for each in standings)),
         text_column("policy", map(_label, standings), Fold.LABEL),
@@ -97,7 +98,7 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
         rate_column(sample_of(comparison.result.workload.graph), rows),
         quantity_column("max_memory_bytes", rows, memory),
         Column("rank by memory", tuple(str(each.memory_rank) for each in standings), header="rank by\nmemory"),
-        *(quantity_column(name, rows, memory) for name in BEYOND if holds_more(comparison.result)),
+        *(quantity_column(name, rows, memory) for name in beyond),
         quantity_column("offloaded_bytes", rows),
         quantity_column("performance_ratio", rows),
     )
@@ -158,7 +159,7 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     if result.results:
         files[_PAGE] = _page(comparison)
     compared = [row[COMPARED.index("policy")] for row in rows]
-    said = {"scenario": result.name, "hardware": result.server.name, "compared": compared}
+    said = {QUESTION: caption(result), "scenario": result.name, "hardware": result.server.name, "compared": compared}
     return with_manifest(COMPARISON_WRITER, FORMAT_VERSION, result.sources, said, files)
 
 

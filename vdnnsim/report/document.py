@@ -109,6 +109,7 @@ class Table:
 
     Attributes:
         left_out_first: titles of columns that a terminal drops first, in this order; then the rightmost.
+        folded: titles of columns whose cells stand below a label where they would be dropped.
         has_all: where all columns are, in words.
     """
 
@@ -116,6 +117,7 @@ class Table:
     left_out_first: tuple[str, ...] = ()
     has_all: str = ""
     dim: tuple[bool, ...] = ()
+    folded: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
@@ -154,10 +156,11 @@ def plain_table(
     has_all: str = "",
     left_out_first: Sequence[str] = (),
     left: int | None = None,
+    folded: Sequence[str] = (),
 ) -> Table:
     """Return a table whose first column, and one of policies, are labels.
 
-    The first `left` columns are aligned left; by default all but those of numbers.
+    The first `left` columns are aligned left; by default all but those of numbers. `folded` are as of a `Table`.
     """
     columns: list[Column] = []
     by_column = list(zip(*rows, strict=True)) or [()] * len(header)
@@ -166,4 +169,4 @@ def plain_table(
         fold = Fold.LABEL if not number or title == "policy" else Fold.NEVER if is_short else Fold.WORDS
         are_numbers = any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell)
         columns.append(Column(title, cells, fold=fold, from_right=are_numbers if left is None else number >= left))
-    return Table(tuple(columns), tuple(left_out_first), has_all)
+    return Table(tuple(columns), tuple(left_out_first), has_all, folded=tuple(folded))

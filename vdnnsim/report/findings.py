@@ -1,4 +1,4 @@
-"""Findings of a result in sentences: the best policy, its cost against the oracular baseline, why others do not fit."""
+"""Findings of a result in sentences: the best policy, its speed beside unlimited memory, why others do not fit."""
 
 from collections.abc import Iterable
 
@@ -80,7 +80,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
         used = number
     return (
         f"{by_peaks(result.kernels)}{shown.policy} {verb} {workload_text(result)} in {used} of {there}{asked} "
-        f"at {percent(shown.performance_ratio)} of the oracular speed"
+        f"at {percent(shown.performance_ratio)} of the speed with unlimited memory"
     )
 
 
@@ -119,7 +119,7 @@ def comparison(result: ScenarioResult) -> str:
         )
         return f"{_none(result)} {workload_text(result)} into {capacity}{reasons}"
     fitting = how_many_fit(result, sum(each.fits for each in result.slowest), total)
-    return f"{fitting}, {best.policy} at {percent(best.performance_ratio)} of the oracular speed"
+    return f"{fitting}, {best.policy} at {percent(best.performance_ratio)} of the speed with unlimited memory"
 
 
 def how_many_fit(result: ScenarioResult, fitting: int, total: int) -> str:
@@ -150,11 +150,11 @@ def verdict(result: ScenarioResult) -> str:
     return (
         f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
-        f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, "
-        f"{'' if same else f'by {first.policy} '}with at most "
-        f"{format_bytes(metrics.max_memory_bytes)} of GPU memory allocated where the baseline would take "
-        f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
-        f"pinned host memory.{_held(result, first)}"
+        f"That is {percent(first.performance_ratio)} of the speed with unlimited memory. "
+        f"{'At' if same else f'{first.policy} has at'} most {format_bytes(metrics.max_memory_bytes)} of GPU memory "
+        f"{'are ' if same else ''}allocated, where keeping everything takes "
+        f"{format_bytes(result.oracle.max_memory_bytes)}, and {format_bytes(metrics.host_memory_bytes)} of pinned host "
+        f"memory.{_held(result, first)}"
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED, Content, alone_in, replace_file, replace_files
 from vdnnsim.files.regular import UnreadableError, read_regular_file
+from vdnnsim.units import format_bytes
 
 _PACKAGE = Path(__file__).parents[1]
 _PATIENCE_S = 5.0
@@ -74,6 +75,10 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 _LARGEST_BYTES: Final = 64 * 2**20
+_LARGE_BYTES: Final = 10 * 2**20
+"""Size of a folder from which it is told."""
+QUESTION: Final = "question"
+"""Key of a manifest: workload and machine in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +106,24 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Paths written, their bytes, and the number of older files removed."""
+    """Paths written, their bytes, and the number of older files removed.
+
+    Attributes:
+        replaced: the question of the report that was there, if it was another one.
+    """
 
     files: tuple[Path, ...]
     nbytes: int
     removed: int
+    replaced: str = ""
+
+    def notice(self, folder: Path, first: str) -> str:
+        """Return what was written, and in place of what; `first` is the file to read first."""
+        size = f" ({format_bytes(self.nbytes)})" if self.nbytes > _LARGE_BYTES else ""
+        removed = f", removed {self.removed} of an earlier report" if self.removed else ""
+        replaced = f", in place of those of {self.replaced} (--out DIR keeps both)" if self.replaced else ""
+        what = f"{len(self.files)} files{size}{removed}{replaced}{',' * bool(removed or replaced)}"
+        return f"wrote {what} to {folder}/; read {folder / first} first"
 
 
 def with_manifest(
@@ -149,13 +167,15 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
         refuse_foreign(folder, files, writer)
         ours, manifest = earlier_files(folder, writer), files[writer.manifest]
         assert isinstance(manifest, bytes), "a manifest is short"
+        before = (_manifest(folder / writer.manifest) or {}).get(QUESTION)
         unfinished = _unfinished(manifest, ours | files.keys(), writer.noun)
         others = {name: content for name, content in files.items() if name != writer.manifest}
         replace_files(folder, others, {writer.manifest: unfinished})
         removed = _remove(folder, sorted(ours - files.keys()))
         replace_file(folder / writer.manifest, manifest)
         paths = tuple(folder / name for name in files)
-        return Written(paths, sum(path.stat().st_size for path in paths), removed)
+        replaced = before if isinstance(before, str) and before != json.loads(manifest).get(QUESTION) else ""
+        return Written(paths, sum(path.stat().st_size for path in paths), removed, replaced)
 
 
 def _manifest(path: Path) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import class_text, gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption, workload_text
-from vdnnsim.report.folder import Writer, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
 from vdnnsim.units import format_bytes, format_seconds
@@ -141,7 +141,7 @@ MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "front
 FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenario", "frontier")
 
 
-def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
+def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> Written:
     """Write page, table, picture and manifest, replacing those of an earlier frontier.
 
     Raises:
@@ -156,7 +156,7 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[P
         PICTURE: draw_frontier(scenario, frontier, headline(scenario, frontier), proven(scenario, frontier)),
     }
     files = with_manifest(FRONTIER_WRITER, FORMAT_VERSION, scenario.sources, _said(scenario, frontier), contents)
-    return write_folder(folder, files, FRONTIER_WRITER).files
+    return write_folder(folder, files, FRONTIER_WRITER)
 
 
 def _page_text(scenario: Setup, frontier: Frontier) -> str:
@@ -185,6 +185,7 @@ def _page_text(scenario: Setup, frontier: Frontier) -> str:
 def _said(scenario: Setup, frontier: Frontier) -> dict[str, Any]:
     workload = scenario.workload
     return {
+        QUESTION: caption(scenario),
         "seed": None,  # nothing is random
         "scenario": {
             "name": scenario.name,

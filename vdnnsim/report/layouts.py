@@ -8,7 +8,7 @@ from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.layouts import Layout, LayoutRanking
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Code, Definitions, Document, Heading, Picture, plain_table, titled_table
-from vdnnsim.report.folder import Writer, Written, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import percent, rate_cells, rate_text
 from vdnnsim.units import format_bytes, format_seconds
@@ -122,11 +122,12 @@ def write_layouts(
     from vdnnsim.report.plots.layouts import draw_layouts
 
     assert isinstance(table.shown, Document)
-    said = {"machine": ranking.machine, "layouts": [each.label for each in ranking.layouts]}
-    heading = table.shown.blocks[0]
+    heading, where = table.shown.blocks[0], f"on {ranking.gpus} GPUs of {ranking.machine}"
     assert isinstance(heading, Heading)
+    labels = [each.label for each in ranking.layouts]
+    said = {QUESTION: f"{heading.text}, {where}", "machine": ranking.machine, "layouts": labels}
     page = (
-        Heading(f"{name} on {ranking.gpus} GPUs of {ranking.machine}", 1),
+        Heading(f"{name} {where}", 1),
         Picture(title(ranking), _PICTURE),
         *table.shown.blocks[1:],
         Heading(f"What do the columns of {_TABLE} mean?"),

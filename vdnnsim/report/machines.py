@@ -16,7 +16,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Definitions, Document, Heading, Picture, Prose, plain_table, titled_table
 from vdnnsim.report.findings import shared, workload_text
-from vdnnsim.report.folder import Writer, Written, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
 from vdnnsim.units import format_bytes, format_seconds
@@ -43,6 +43,8 @@ MACHINES: Final[Mapping[str, str]] = {
 """Columns of `machines.csv` and their meanings."""
 
 _MEMORY: Final = ("allocated", "reserved", "process", "of")
+_FOLDED: Final = ("fits with", "process", "expected error")
+"""What decides, beside the time."""
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {
     Order.WITHIN_ERROR: "~ differs from the row above by less than the errors expected of both",
@@ -158,7 +160,9 @@ def question(scenario: Setup) -> str:
 def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTable:
     """Return a ranking as a table; `has_all` says where columns are that do not fit a terminal."""
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
-    table = plain_table(header, rows, has_all, (*_MEMORY[:2], header[-1], *reversed(_MEMORY[2:]), "fits with"))
+    table = plain_table(
+        header, rows, has_all, (*_MEMORY[:2], header[-1], *reversed(_MEMORY[2:]), "fits with"), folded=_FOLDED
+    )
     said = (f"{title(ranking, workload_text(scenario))}.", *findings(ranking))
     notes = [
         *remarks(scenario.workload),
@@ -176,13 +180,14 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
     """
     from vdnnsim.report.plots.machines import draw_machines
 
+    asked = question(scenario)
     named = [row[list(MACHINES).index("machine")] for row in machine_rows(ranking)]
-    said = {"scenario": scenario.name, "policies": list(ranking.policies), "machines": named}
+    said = {QUESTION: asked, "scenario": scenario.name, "policies": list(ranking.policies), "machines": named}
     table, titled = machines_table(scenario, ranking, ""), title(ranking, workload_text(scenario))
     assert isinstance(table.shown, Document)
     page = (
         Heading(f"Which machine for {scenario.name}?", 1),
-        Prose(f"{question(scenario)}; tried: {', '.join(ranking.policies)}."),
+        Prose(f"{asked}; tried: {', '.join(ranking.policies)}."),
         Picture(titled, _PICTURE),
         *table.shown.blocks[1:],
         Heading(f"What do the columns of {_TABLE} mean?"),
@@ -191,7 +196,7 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
     contents: dict[str, str | bytes] = {
         _PAGE: markdown.page(page),
         _TABLE: table.to_csv(),
-        _PICTURE: draw_machines(ranking, titled, question(scenario)),
+        _PICTURE: draw_machines(ranking, titled, asked),
     }
     files = with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents)
     return write_folder(folder, files, MACHINES_WRITER)

@@ -51,6 +51,13 @@ def _cell(value: Value | None) -> str:
             return str(value)
 
 
+PRINTED: Final = {
+    "max_memory_bytes": "allocated_bytes",
+    "mean_memory_bytes": "mean_allocated_bytes",
+    "pool_bytes": "reserved_bytes",
+    "runtime_bytes": "process_bytes",
+}
+"""Names of memory in data frames, by the columns of CSV, which scripts rely on."""
 WIDTH: Final = 100
 """Characters of a table in a notebook."""
 _HTML: Final = '<pre style="line-height: 1.3; font-family: monospace">{code}</pre>'
@@ -92,10 +99,14 @@ class ResultTable(Shown):
         return json.dumps(self._mappings(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_pandas(self) -> "DataFrame":
-        """Return the numbers as a pandas DataFrame, in SI units."""
+        """Return the numbers as a pandas DataFrame, in the SI units in which their names end.
+
+        Columns are those of CSV and JSON, but memory is named as it is printed: `allocated_bytes`,
+        `mean_allocated_bytes`, `reserved_bytes` and `process_bytes`.
+        """
         from pandas import DataFrame
 
-        return DataFrame(self._mappings(), columns=list(self.columns))
+        return DataFrame(self._mappings(), columns=list(self.columns)).rename(columns=PRINTED)
 
     def __str__(self) -> str:
         from vdnnsim.report.terminal import unpadded

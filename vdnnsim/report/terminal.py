@@ -1,7 +1,7 @@
 """Rendering of documents on a terminal by rich.
 
-Tables fit the width: numbers are never cut, and columns that do not fit are dropped and named below. Pictures are left
-out.
+Tables fit the width: numbers are never cut, and columns that do not fit are folded below labels, or dropped and named
+below. Pictures are left out.
 """
 
 import re
@@ -96,15 +96,19 @@ class FittedTable:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         kept = self._kept(options.max_width)
         widths = _widths(kept, options.max_width)
+        folded = [each for each in self.table.columns if each not in kept and each.title in self.table.folded]
+        room = [width if not column.from_right else 0 for column, width in zip(kept, widths, strict=True)]
+        widest = room.index(max(room))
         grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
         for column, width in zip(kept, widths, strict=True):
             text = Text(column.above if "\n" in column.above else fold_label(column.above, width))
             grid.add_column(text, justify="right" if column.from_right else "left", no_wrap=True)
         for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
-            folded = map(_folded, kept, cells, widths)
-            grid.add_row(*map(Text, folded), style="dim" if self.table.dim and self.table.dim[row] else "")
+            shown = list(map(_folded, kept, cells, widths))
+            shown[widest] = "\n".join((shown[widest], *_below(folded, row, widths[widest])))
+            grid.add_row(*map(Text, shown), style="dim" if self.table.dim and self.table.dim[row] else "")
         yield grid
-        left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in kept)
+        left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in (*kept, *folded))
         if left_out:
             yield Text(f"too narrow for {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
 
@@ -160,6 +164,15 @@ def _folded(column: Column, cell: str, width: int) -> str:
             whole = _BEFORE_UNIT.sub(_HARD_BLANK, cell)
             lines = textwrap.wrap(whole, width, break_on_hyphens=False, break_long_words=False)
             return "\n".join(fold_label(line, width) for line in lines).replace(_HARD_BLANK, " ")
+
+
+def _below(columns: Sequence[Column], row: int, width: int) -> list[str]:
+    """Return the cells of columns in a row as lines with their titles and units."""
+    cells = [(each.title, each.cells[row], each.unit) for each in columns if each.cells[row]]
+    texts = (_BEFORE_UNIT.sub(_HARD_BLANK, " ".join(filter(None, cell))) for cell in cells)
+    lines = (textwrap.wrap(each, width - 2, break_on_hyphens=False, break_long_words=False) for each in texts)
+    folded = (part for each in lines for line in each for part in fold_label(line, width - 2).split("\n"))
+    return [f"  {line.replace(_HARD_BLANK, ' ')}" for line in folded]
 
 
 def _least(columns: Sequence[Column]) -> int:

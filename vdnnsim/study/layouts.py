@@ -4,7 +4,7 @@ Every layout trains the same samples in a step, so many for each GPU. Each is tr
 fit, where the search begins with those that the layout before needed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import InputError, PlanError
-from vdnnsim.hardware.profile import Profile
+from vdnnsim.hardware.profile import Profile, is_of_card, shipped_profiles
 from vdnnsim.plans.operations import Communicate
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.pytorch import PyTorch
@@ -42,6 +42,37 @@ def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     splits = (each for each in sorted({2, min(gpus, gpus_of_host)}) if gpus % each == 0)
     tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
     return (f"{_FIRST}={gpus}", *hybrid, *tensor, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
+
+
+def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = None) -> tuple[int, Profile]:
+    """Return how many GPUs are trained on, and a server with so many, or a host of them.
+
+    Args:
+        named: that server, or one with its card, of which the smallest is taken.
+        layouts: GPUs of those that are asked for, by name.
+        gpus: that are asked for; by default those of the layouts, else all of the server.
+
+    Raises:
+        InputError: there is no such server, or a layout is for another number.
+    """
+    gpus, name = gpus or next(iter(layouts.values()), None), named.server.name
+    servers = {named.server.gpu_count: named}
+    if named.server.gpu_count == 1:
+        of_card = (each for each in shipped_profiles() if is_of_card(each.server, named.server.gpu.name))
+        servers = {each.server.gpu_count: each for each in of_card if each.server.gpu_count > 1}
+    if not servers:
+        raise InputError(f"{name} has one GPU, expected a profile of several, as h100_x8")
+    counts = sorted(servers)
+    whole = (each for each in reversed(counts) if gpus is not None and gpus % each == 0)
+    count = next((each for each in counts if gpus is None or gpus <= each), None) or next(whole, None)
+    if count is None:
+        hosts = f"{counts[-1]}, or a multiple of it, of hosts as {servers[counts[-1]].server.name}"
+        raise InputError(f"{name} for {gpus} GPUs, expected at most {hosts}")
+    gpus = gpus or count
+    for layout, ranks in layouts.items():
+        if ranks != gpus:
+            raise InputError(f"{layout} is for {ranks} GPUs, expected {gpus}")
+    return gpus, servers[count]
 
 
 def rank_layouts(
@@ -107,8 +138,8 @@ class _Trials:
                 found = _replayed(step, layout, self.samples, self.profile)
             except (InputError, PlanError) as refusal:
                 return Refused(layout, str(refusal))
-            if step.sample != IMAGE.name:
-                self.sample = Sample(step.sample, "token", step.sample_elements)
+            is_sequence = step.sample == "sequence"
+            self.sample = Sample(step.sample, *(("token", step.sample_elements) if is_sequence else ()))
             if name == f"{_FIRST}={step.ranks}":
                 self.sharded = step
             if isinstance(found, Ranked):

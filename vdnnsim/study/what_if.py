@@ -7,18 +7,22 @@ from pathlib import Path
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import StudyError
 from vdnnsim.files.value import Entry
 from vdnnsim.files.yaml_file import plain_value
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
-from vdnnsim.report.document import Table, plain_table
-from vdnnsim.report.scale import percents, rate_cells
-from vdnnsim.report.tables.summary import NOT_FITTING
+from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
+from vdnnsim.report.document import Table, plain_table, titled_table
+from vdnnsim.report.findings import caption
+from vdnnsim.report.result_table import ResultTable
+from vdnnsim.report.scale import per_second, percents, rate_cells
+from vdnnsim.report.tables.summary import FOOTNOTE, NOT_FITTING
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.axes import Key, check_combination, find_key, study_keys
-from vdnnsim.study.points.compute import PointRunner
+from vdnnsim.study.points.compute import OUTCOME, PointRunner
 from vdnnsim.study.points.resolve import POLICY, Resolver, Value
 from vdnnsim.study.results import StudyRow
 from vdnnsim.units import format_bytes, format_seconds
@@ -140,6 +144,23 @@ def _difference(change: Change, name: str) -> str:
     return ", ".join(filter(None, (amount, share)))
 
 
+def change_result(asked: Scenario, changes: Sequence[Change], settings: Sequence[str], has_all: str) -> ResultTable:
+    """Return changes of a scenario by settings as a table with its findings."""
+    rows = [(each.label, *row) for each in changes for row in (("before", each.before), ("after", each.after))]
+    cells = [
+        (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
+        for label, when, row in rows
+    ]
+    unit = per_second(sample_of(asked.workload.graph))
+    several = any(row.resolved.scenario is not None and row.resolved.scenario.gpus > 1 for _, _, row in rows)
+    table = change_table(changes, f"{unit} of all GPUs" if several else unit, has_all)
+    notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
+    title = f"{caption(asked)}, before and after {', '.join(settings)}"
+    said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
+    marks = [*remarks(asked.workload), *glossary((change.label for change in changes), asked.workload), *notes]
+    return ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, marks, said))
+
+
 def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
     """Return how a change affects the fastest policy that fits, and how many fit."""
     what = ", ".join(settings)
@@ -162,3 +183,24 @@ def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
 
 def _fitting(label: str, point: StudyRow) -> list[tuple[float, str]]:
     return [(point.number("iteration_s"), label)] if not point.error and point.cell("fits") else []
+
+
+def _reasons(changes: Sequence["Change"]) -> list[str]:
+    """Return a line for each reason for which policies do not fit or fail."""
+    reasons: dict[str, list[str]] = {}
+    for change in changes:
+        before, after = (row.error or str(row.cell("refusal") or "") for row in (change.before, change.after))
+        whens = ((before, "before and after"),) if before == after else ((before, "before"), (after, "after"))
+        for reason, when in whens:
+            if reason:
+                reasons.setdefault(reason, []).append(f"{change.label} {when}")
+    return [f"{', '.join(which)}: {reason}" for reason, which in reasons.items()]
+
+
+def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
+    """Return the origins of kernel times, before and after separately where they differ."""
+    before = kernel_times(joined_origins(change.kernels_before for change in changes))
+    after = kernel_times(joined_origins(change.kernels_after for change in changes))
+    if before == after:
+        return before
+    return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))

@@ -30,7 +30,7 @@ def test_a_model_is_captured_and_printed(model: nn.Module, tmp_path: Path) -> No
     step = vdnnsim.capture(model, torch.ones(8, 3))
     assert (step.batch_size, step.parameters, step.parameter_bytes) == (8, 72, 288)
     assert 0 < step.saved_bytes < step.peak_live_bytes
-    assert "8 images, training, float32, adamw, as cuda 8.9, torch " in str(step)
+    assert "8 samples, training, float32, adamw, as cuda 8.9, torch " in str(step)
     assert "saved for backward" in str(step)
     step.write(tmp_path / "net.step.json")
     read, _ = read_captured_step(tmp_path / "net.step.json")
@@ -136,7 +136,8 @@ def test_names_of_the_api_and_validation_without_a_gpu() -> None:
     with pytest.raises(DeviceError, match="there is no CUDA device"):
         vdnnsim.validate()
     # Names are completed to the api alone.
-    assert dir(vdnnsim) == ["__version__", "capture", "errors", "load", "plan", "simulate", "validate"]
+    functions = ("capture", "load", "machines", "max_batch", "parallel", "plan", "simulate", "validate", "whatif")
+    assert dir(vdnnsim) == sorted(["__version__", "errors", *functions])
     assert dir(vdnnsim.api) == sorted(vdnnsim.api.__all__)
 
 
@@ -147,6 +148,9 @@ def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: 
     table = found.to_pandas()
     assert list(table["policy"]) == ["pytorch(p)", "save_on_cpu(p)"]
     assert list(table["iteration_s"]) == [row.metrics.iteration_s for row in found.rows]
+    assert list(table["allocated_bytes"]) == [row.metrics.max_memory_bytes for row in found.rows]
+    assert (table["allocated_bytes"] <= table["reserved_bytes"]).all()
+    assert (table["reserved_bytes"] < table["process_bytes"]).all()
     assert "NVIDIA GeForce RTX 4090" in str(found)
     step.write(tmp_path / "net.step.json")
     again = vdnnsim.simulate(tmp_path / "net.step.json", hardware="rtx_4090")
@@ -237,6 +241,34 @@ def test_what_is_wrong_is_said_in_one_line(call: Callable[[Captured], object], s
     step = vdnnsim.capture(net, torch.ones(8, 3), optimizer=torch.optim.SGD)
     assert step.update == "sgd"
     assert said in refusal(InputError, call, step)
+
+
+def test_questions_about_a_step_and_a_scenario() -> None:
+    """Four layers fit an RTX 4090 at any batch that is tried; 100 KiB beside CUDA's context hold nothing."""
+    step, scenario = vdnnsim.capture(net, torch.ones(8, 3)), vdnnsim.load("alexnet")
+    assert isinstance(scenario, LoadedScenario)
+    largest = vdnnsim.max_batch(scenario.under("base(p)"), "rtx_4090").to_pandas()
+    assert largest["batch_size"][0] > scenario.scenario.workload.batch_size
+    changed = vdnnsim.whatif(step, "gpu.memory=400MiB", hardware="rtx_4090", policy=["pytorch", "save_on_cpu"])
+    assert changed.to_pandas()["when"].tolist() == ["before", "after"] * 2
+    assert changed.to_pandas()["fits"].tolist() == [True, False] * 2
+    for asked in (step, scenario):
+        ranked = vdnnsim.machines(asked, "t4", "h200", policy="pytorch")
+        assert set(ranked.to_pandas()["policy"]) == {"pytorch(p)"}
+        assert "2 of 2 machines hold" in repr(ranked)
+    assert "settings: found none" in refusal(InputError, vdnnsim.whatif, step, hardware="rtx_4090")
+    assert "hardware: found nothing" in refusal(InputError, vdnnsim.max_batch, step)
+
+
+def test_layouts_of_a_captured_model() -> None:
+    """All fit; 8 samples for each of two GPUs; a step from a file has no model to be captured as a rank."""
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    found = vdnnsim.parallel(step, "rtx_4090", layout=["ddp=4", "fsdp=4"])
+    assert set(found.to_pandas()["layout"]) == {"ddp=4", "fsdp=4"}
+    assert "2 of 2 layouts fit on 4 GPUs of rtx_4090_x4" in str(found)
+    assert "cannot be captured" in refusal(
+        InputError, vdnnsim.parallel, vdnnsim.capture(net, torch.ones(8, 3), real=True), "h100_x8"
+    )
 
 
 def test_results_of_policies_are_found_by_name() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import ROOT, csv_rows, vdnnsim
-from vdnnsim.cli.search import _nothing
+from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.study.largest_batch import LargestBatch
+from vdnnsim.study.largest_table import _nothing
 
 SCENARIO = """
 schema_version: 1
@@ -82,8 +83,8 @@ def test_no_scenario_may_have_a_larger_batch_than_a_million(folder: Path) -> Non
 def test_a_search_ended_by_its_time_limit(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", "1 ns", folder=folder)
     assert done.stdout.count("not known") == 4
-    assert "the search ended after its part of 1 ns; 0 fitted; " in " ".join(done.stdout.split())
-    text = _nothing(LargestBatch("mine", 8, None, None, untried=16, late_s=42.2), "18 s", "images")
+    assert "the search ended after its part of 1e-09 s; 0 fitted; " in " ".join(done.stdout.split())
+    text = _nothing(LargestBatch("mine", 8, None, None, untried=16, late_s=42.2), TimeLimit.parse("18 s"), "images")
     assert all(each in text for each in ("its part of 18 s, 42 s late", "; 8 fitted, 16 did not; "))
 
 

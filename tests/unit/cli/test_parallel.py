@@ -83,11 +83,11 @@ def test_server_of_a_card(captured: list[Request]) -> None:
     ("options", "said"),
     [
         (("rtx_2080ti",), "--hardware: rtx_2080ti has one GPU, expected a profile of several"),
-        (("h100_x8", "--gpus", "9"), "--gpus: found 9, expected at most 8, or a multiple of it"),
-        (("h100_x8", "--gpus", "8", "--layout", "fsdp=4"), "--layout: fsdp=4 is for 4 GPUs, expected 8"),
+        (("h100_x8", "--gpus", "9"), "--hardware: h100_x8 for 9 GPUs, expected at most 8, or a multiple of it"),
+        (("h100_x8", "--gpus", "8", "--layout", "fsdp=4"), "fsdp=4 is for 4 GPUs, expected 8"),
         (
             ("rtx_4090", "--gpus", "9"),
-            "--gpus: found 9, expected at most 8, or a multiple of it, of hosts as rtx_4090_x8",
+            "--hardware: rtx_4090 for 9 GPUs, expected at most 8, or a multiple of it, of hosts as rtx_4090_x8",
         ),
         (("h100_x8", "--model", "my.py:net"), "expected one of MODEL and --model MODEL"),
     ],

@@ -3,8 +3,8 @@ from dataclasses import fields, replace
 from vdnnsim.analysis.columns import COLUMNS, RUN, Scope, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.cli.search import LARGEST
 from vdnnsim.report.comparison import COMPARED
+from vdnnsim.study.largest_table import LARGEST
 from vdnnsim.study.points.compute import OUTCOME, computed
 
 PROMISED = """

@@ -37,11 +37,16 @@ def host(move: PolicyResult, keep: PolicyResult) -> PolicyResult:
 def test_caption_headlines_and_the_best(result: ScenarioResult, move: PolicyResult, dyn: PolicyResult) -> None:
     assert caption(result) == "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)"
     # The comparison names the best.
-    assert comparison(result) == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the oracular speed"
+    assert (
+        comparison(result)
+        == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the speed with unlimited memory"
+    )
     assert " B, move(m) at 75.0 % of" in comparison(replace(result, results=(move, faster(dyn, 9.0))))
     assert comparison(replace(result, results=(move,))).startswith("1 of 1 policy fits toy (1) into 1000 B, move(m)")
     # Headlines.
-    assert headline(result, move) == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
+    assert (
+        headline(result, move) == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the speed with unlimited memory"
+    )
     larger = replace(result, server=replace(result.server, gpu=replace(result.server.gpu, memory_bytes=2**20)))
     assert " in 60 B of 1.00 MiB at " in headline(larger, move)
     inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
@@ -52,7 +57,7 @@ def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResul
     assert result.fastest_fitting == (move, result.results[2])
     text = verdict(result)
     assert text.startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s per iteration, 0.125 ")
-    parts = ("75.0 % of the speed", "at most 60 B of GPU memory", "would take 1020 B", "10 B of pinned host memory")
+    parts = ("75.0 % of the speed", "most 60 B of GPU memory", "takes 1020 B", "10 B of pinned host memory")
     assert all(part in text for part in parts)
     for rows, which in (
         ((faster(move, 9.0, policy="slow"), move), "Of 2 policies, move(m) is the fastest that fits: "),
@@ -72,7 +77,7 @@ def test_pictures_show_the_leader_or_the_least_memory(
     both = replace(result, results=(move, small))
     assert both.leader is small
     assert "move(m) and small are the fastest that fit: " in verdict(both)
-    assert "by small with at most 59 B of GPU memory" in verdict(both)
+    assert "small has at most 59 B of GPU memory" in verdict(both)
     assert replace(result, results=(move, replace(move, policy="like it"))).leader is move
 
 

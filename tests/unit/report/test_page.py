@@ -10,7 +10,7 @@ def test_the_report(result: ScenarioResult) -> None:
     lines = text.splitlines()
     assert lines[0] == "# question"
     assert lines[2].startswith("toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model). No update")
-    assert lines[4].startswith("- Oracular baseline: base(p)")
+    assert lines[4].startswith("- Speed: compared with")
     assert lines[7].startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s")
     assert lines[9].startswith("Memory that dyn needs: ")
     assert lines[11].startswith(

@@ -56,13 +56,13 @@ SEQUENCE = Sample("sequence", "token", 1024)
 def test_rates_of_sequences_have_their_unit_everywhere(result: ScenarioResult, move: PolicyResult) -> None:
     """1/8 sequence/s has 1024 / 8 = 128 tokens/s.
 
-    Without offload, stalls and sequences/s the columns take 7 + 4 + 4 + 9 + 4 + 6 characters and 5 gaps of 2: 44.
+    Without offload, stalls and sequences/s the columns take 7 + 4 + 4 + 9 + 4 + 9 characters and 5 gaps of 2: 47.
     """
     sequences = replace(result, workload=Workload(build_network("gpt2_small"), 1), results=(move,))
     assert caption(sequences).startswith("gpt2_small, batch 1 sequence of 1024 tokens, float32, training on")
     assert "8.00 s per iteration, 0.125 sequences/s, 128 tokens/s. " in verdict(sequences)
     assert scaling_title([sequences]) == "move(m) does 0.125 sequences/s, 128 tokens/s on 1 GPUs"
-    wide, narrow = (printed(result_table(sequences), width=width) for width in (120, 45))
+    wide, narrow = (printed(result_table(sequences), width=width) for width in (120, 48))
     assert wide[3].split()[:2] == ["time", "sequences"]
     assert "too narrow for offloaded, stalled, sequences/s; results.csv has all" in " ".join(narrow)
     row = dict(zip(RUN, result_rows(sequences)[0], strict=True))

@@ -255,7 +255,8 @@ def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None
         (Trust(Basis.CARRIED_OVER, 1.0, 0.25), "carried over", "±25 %, other cards"),
         (Trust(Basis.FITTED, 0.999, 0.09, 12, alike=False), "fitted", "±9 %, other steps"),
         (Trust(Basis.DATASHEET), "datasheet", "1.1 to 3 times as long"),
-        (Trust(Basis.MEASURED), "measured", "not known"),
+        (Trust(Basis.FITTED, error=0.12, twin="a100_40gb"), "fitted", "±12 %, a100_40gb"),
+        (Trust(Basis.MEASURED), "measured", "not known, no measured steps"),
     ],
 )
 def test_trust_in_a_machine_in_words(trust: Trust, resting: str, expected: str) -> None:

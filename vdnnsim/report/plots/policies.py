@@ -31,7 +31,7 @@ _FRACTION_PER_CHARACTER = 0.0225
 
 
 def policies_figure(result: ScenarioResult) -> Figure:
-    """Draw bars of speed against the oracular baseline, and of maximum memory against the capacity."""
+    """Draw bars of speed compared with unlimited memory, and of maximum memory against the capacity."""
     rows = drawn_rows(result.slowest)
     others = len(result.slowest) - len(rows)
     note = f"; {len(rows)} of {len(result.slowest)} policies, the others in results.csv" if others else ""
@@ -77,7 +77,7 @@ def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
     _numbers(axes, result, [percent(ratio) for ratio in ratios])
     axes.axvline(100, color=MUTED, linestyle=(0, (4, 3)), linewidth=2, zorder=3)
     end = 105 * max(1.0, *ratios)
-    _above(axes, 100, "oracular baseline: unlimited memory", MUTED, end)
+    _above(axes, 100, "unlimited memory", MUTED, end)
     axes.set_xlim(0, end)
     axes.set_xlabel(COLUMNS["performance_ratio"].label)
 

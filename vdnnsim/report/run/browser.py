@@ -203,7 +203,7 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     enough = "" if shown.fits else " with unlimited memory"
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
     yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
-    yield percent(shown.performance_ratio), "of the oracular speed"
+    yield percent(shown.performance_ratio), "of the speed with unlimited memory"
     yield format_bytes(metrics.max_memory_bytes), "allocated at most"
     if (held := shown.held_bytes(result.server.gpu)) != metrics.max_memory_bytes:
         yield format_bytes(held), "process memory"

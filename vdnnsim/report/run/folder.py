@@ -15,7 +15,8 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.report.folder import Writer, Written, with_manifest, write_folder
+from vdnnsim.report.findings import caption
+from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.run.page import page_text
@@ -36,6 +37,7 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
     """
     workload, server = result.workload, result.server
     return {
+        QUESTION: caption(result),
         "seed": None,  # nothing is random
         "scenario": {
             "name": result.name,
@@ -177,20 +179,6 @@ RUN_WRITER: Final = Writer(
         )
     ),
 )
-
-
-def replaced_report(result: ScenarioResult, folder: Path) -> str:
-    """Return which report of another machine, batch or precision a folder has; empty for one of the same, or none."""
-    try:
-        earlier = msgspec.json.decode((folder / MANIFEST).read_bytes())["scenario"]
-        found = earlier["hardware"], earlier["workload"]["batch_size"], earlier["workload"]["precision"]
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        return ""
-    workload = result.workload
-    if found == (result.server.name, workload.batch_size, workload.precision.value):
-        return ""
-    hardware, batch_size, precision = found
-    return f", in place of those on {hardware} at a batch of {batch_size} in {precision} (--out DIR keeps both),"
 
 
 def write_report(result: ScenarioResult, folder: Path) -> Written:

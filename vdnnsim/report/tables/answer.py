@@ -16,6 +16,8 @@ from vdnnsim.units import format_bytes, format_seconds
 
 _HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "results", "why not")
 _LEFT_OUT_FIRST: Final = ("rate", "left", "results")
+_FOLDED: Final = ("fits", "time a step", "process", "why not")
+"""What decides."""
 _MOST: Final = 3
 """Ways that are shown in full, the best."""
 
@@ -33,7 +35,7 @@ def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     ]
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
-    table = plain_table(header, rows, "run.json has all", left_out)
+    table = plain_table(header, rows, "run.json has all", left_out, folded=_FOLDED)
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
     heading = Heading("What would make it fit?" if result.leader is None else surely)
     return heading, table, *shown, Bullets((*rest, *_sentences(result, ways), *result.answer.notes))

@@ -58,7 +58,8 @@ def summary(result: ScenarioResult) -> Table:
         columns = _with_equal_gpus_joined(columns, result)
     unfit = next(column for column in columns if column.title == "fits").cells
     dropped = left_out_first(_LEFT_OUT_FIRST, columns, result)
-    return Table(columns, dropped, "results.csv has all", tuple(cell == NOT_FITTING for cell in unfit))
+    dim, process = tuple(cell == NOT_FITTING for cell in unfit), COLUMNS["runtime_bytes"].title
+    return Table(columns, dropped, "results.csv has all", dim, (process,))
 
 
 def holds_more(result: ScenarioResult) -> bool:
@@ -69,16 +70,16 @@ def holds_more(result: ScenarioResult) -> bool:
 
 def _columns(result: ScenarioResult) -> tuple[Column, ...]:
     rows = [Measured.of(result, row) for row in result.results]
-    # In the unit of the maximum, which stands beside it.
-    memory = byte_scale(row.metrics.max_memory_bytes for row in rows)
+    beyond = BEYOND if holds_more(result) else ()
+    # One unit for all that stands side by side.
+    memory = byte_scale(COLUMNS[name].number(row) for name in ("max_memory_bytes", *beyond) for row in rows)
     stalled = tuple(percent(row.metrics.stall_s / row.metrics.iteration_s) for row in rows)
     return (
         text_column("policy", (row.policy for row in result.results), Fold.LABEL),
         text_column("fits", ("yes" if row.fits else NOT_FITTING for row in result.results)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
-        quantity_column("max_memory_bytes", rows),
-        *(quantity_column(name, rows, memory) for name in BEYOND if holds_more(result)),
+        *(quantity_column(name, rows, memory) for name in ("max_memory_bytes", *beyond)),
         quantity_column("mean_memory_bytes", rows, memory),
         quantity_column("offloaded_bytes", rows),
         Column(COLUMNS["stall_s"].title, stalled, "of time", f"{COLUMNS['stall_s'].short}\nof time"),

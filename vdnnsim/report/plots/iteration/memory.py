@@ -40,7 +40,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     where = place(result, shown)
     subtitle = (
         f"{where}{'memory' if where else 'Memory'} over one iteration of {format_seconds(trace.iteration_s)}; "
-        f"{offloaded} offloaded; the oracular baseline would hold {format_bytes(result.oracle.max_memory_bytes)}"
+        f"{offloaded} offloaded; keeping everything would take {format_bytes(result.oracle.max_memory_bytes)}"
     )
     figure = new_figure(headline(result, shown), subtitle)
     times, curve = time_scale((trace.iteration_s,)), memory_curve(trace)

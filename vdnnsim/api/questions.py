@@ -1,0 +1,148 @@
+"""Questions about a scenario or a captured step, as the commands `machines`, `max-batch`, `whatif` and `parallel`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vdnnsim.api.captured import Captured, profile_named
+from vdnnsim.api.scenarios import LoadedScenario, scenario_of_step
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.errors import CaptureError, StudyError
+from vdnnsim.report.result_table import ResultTable
+
+if TYPE_CHECKING:
+    from vdnnsim.analysis.layouts import Layout
+
+_ALL = "to_pandas() has all"
+Asked = LoadedScenario | CapturedStep
+"""What is asked about: a scenario, as `load` returns it, or a step, as of `capture`."""
+
+
+def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> ResultTable:
+    """Rank machines for a scenario or a captured step by fit and speed, as `vdnnsim machines`.
+
+    Args:
+        asked: a scenario, of which the fastest policy counts, or a step.
+        hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
+        policy: policies to try, by default those of the scenario; of a step PyTorch's, and where that does not fit
+            the fastest of those that save memory.
+
+    Returns:
+        a row for each machine: seconds of a step, bytes allocated, reserved and of the process, expected error.
+
+    Raises:
+        ProfileError: there is no such profile, or none supports the element type.
+        PolicyError: there is no such policy, or it does not support captured models.
+    """
+    if isinstance(asked, Captured):
+        return asked.machines(*hardware, policy=policy)
+    return _scenario(asked, "", policy).machines(*hardware)
+
+
+def max_batch(
+    asked: Asked,
+    hardware: str = "",
+    policy: str | Sequence[str] = (),
+    *,
+    longest: bool = False,
+    time_limit: str = "18 s",
+) -> ResultTable:
+    """Find the largest batch that fits under each policy, and what stops one more, as `vdnnsim max-batch`.
+
+    Args:
+        asked: a scenario, or a step of `capture`, which is captured again at other batches.
+        hardware: the name of a profile, or a path; of a scenario by default its own.
+        policy: one or several; by default those of the scenario, or `pytorch`.
+        longest: whether to find the longest sequence at the batch instead.
+        time_limit: of the search, in processor time.
+
+    Returns:
+        a row for each policy: `batch_size` of one GPU, 0 where none fits, samples a second, and `refusal`.
+
+    Raises:
+        ProfileError: there is no such profile.
+        PolicyError: there is no such policy, or none has a plan.
+        StudyError: the workload has no sequences, or cannot be captured at other lengths.
+    """
+    from vdnnsim.planning.deadline import TimeLimit
+    from vdnnsim.study.largest_table import largest_table
+
+    scenario = _scenario(asked, hardware, policy).scenario
+    return largest_table(scenario, TimeLimit.parse(time_limit), _ALL, longest=longest)
+
+
+def whatif(asked: Asked, *settings: str, hardware: str = "", policy: str | Sequence[str] = ()) -> ResultTable:
+    """Replay policies before and after a change, and say what it did, as `vdnnsim whatif`.
+
+    Args:
+        asked: a scenario or a step.
+        settings: figures of the machine, or values of the scenario, as `gpu.memory=8GiB`.
+        hardware: the name of a profile, or a path; of a scenario by default its own.
+        policy: one or several; by default those of the scenario, or `pytorch`.
+
+    Returns:
+        two rows for each policy, `before` and `after`.
+
+    Raises:
+        StudyError: a setting has a wrong name or value, or the settings are impossible under every policy.
+        ProfileError: there is no such profile.
+        PolicyError: there is no such policy.
+    """
+    from vdnnsim.policies.registry import known_policies
+    from vdnnsim.study.what_if import change_result, what_if
+
+    if not settings:
+        raise StudyError("settings: found none, expected one or more, as 'gpu.memory=8GiB'")
+    found = _scenario(asked, hardware, policy)
+    changes = what_if(found.scenario, found.folder, settings, known_policies())
+    return change_result(found.scenario, changes, settings, _ALL)
+
+
+def parallel(
+    step: CapturedStep, hardware: str, *, gpus: int | None = None, layout: str | Sequence[str] = ()
+) -> ResultTable:
+    """Rank the ways to train a model on several GPUs, as `vdnnsim parallel`.
+
+    The model is captured again, one rank of each layout with as few checkpoints as fit.
+
+    Args:
+        step: of `capture`, on one GPU; each of the GPUs trains as many samples.
+        hardware: a server, as `h100_x8`, or a card of one.
+        gpus: how many; by default those of the layouts, else all of the server.
+        layout: those to try, as `fsdp=8`; by default all that are usual.
+
+    Returns:
+        a row for each layout: seconds of a step, tokens a second of one GPU, MFU, seconds that wait for collectives,
+        bytes allocated, reserved and of the process of a rank.
+
+    Raises:
+        CaptureError: the step cannot be captured again, as one from a file, or a layout has a wrong name.
+        InputError: there is no such server, or a layout is for another number of GPUs.
+    """
+    from calibration.capture.parallel.layout import parse_layout
+    from vdnnsim.report.layouts import layouts_table
+    from vdnnsim.study.layouts import layouts_of, rank_layouts, server_for
+
+    recapture = step.at_batch if isinstance(step, Captured) else None
+    if recapture is None:
+        raise CaptureError("step: cannot be captured for several GPUs, expected one that `vdnnsim.capture` returned")
+    names = [layout] if isinstance(layout, str) else layout
+    ranks = {name: parse_layout(name, "layout").ranks for name in names}
+    gpus, profile = server_for(profile_named(hardware, Path()), ranks, gpus)
+
+    def captured(chosen: "Layout") -> CapturedStep:
+        checkpointing = "" if chosen.checkpointing == "none" else chosen.checkpointing
+        return recapture(chosen.batch_size, parallel=chosen.name, checkpointing=checkpointing)
+
+    names = names or layouts_of(gpus, profile.server.gpu_count)
+    ranking = rank_layouts(gpus, names, step.batch_size, profile, captured)
+    what = f"{step.model}, {step.batch_size} samples for each GPU, {step.precision.value}"
+    return layouts_table(ranking, what, "", _ALL)
+
+
+def _scenario(asked: Asked, hardware: str, policy: str | Sequence[str]) -> LoadedScenario:
+    """Return a scenario on a machine under policies; without these a scenario keeps its own."""
+    if not isinstance(asked, LoadedScenario):
+        return scenario_of_step(asked, hardware or None, policy or "pytorch")
+    asked = asked.on(hardware) if hardware else asked
+    return asked.under(*([policy] if isinstance(policy, str) else policy)) if policy else asked

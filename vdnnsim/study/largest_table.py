@@ -1,0 +1,96 @@
+"""The largest batch, or the longest sequence, of each policy as a table."""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from vdnnsim.analysis.columns import cells
+from vdnnsim.analysis.kernel_origins import joined_origins
+from vdnnsim.cost.trust import PEAKS_TOO_LOW
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.planning.deadline import TimeLimit
+from vdnnsim.policies.interface import is_search
+from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
+from vdnnsim.report.document import plain_table, titled_table
+from vdnnsim.report.findings import caption
+from vdnnsim.report.result_table import ResultTable
+from vdnnsim.report.scale import per_second, percent, rate_cells
+from vdnnsim.scenario.read import LARGEST_BATCH
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.largest_batch import LargestBatch, largest_batches
+from vdnnsim.study.longest_sequence import longest_sequences
+
+LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+"""Columns of the CSV."""
+_PUNCTUAL_S: Final = 1.0
+"""Delays up to this are not reported."""
+_SHARE: Final = 16
+"""Fraction of the limit that a policy with its own search gets for each batch."""
+
+
+def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: bool = False) -> ResultTable:
+    """Search for the largest batch that fits under each policy of a scenario, or for the longest sequence.
+
+    Args:
+        asked: the scenario; its batch, or its sequence, is where the search begins.
+        limit: of all searches together.
+        has_all: where columns are that do not fit a terminal.
+        longest: whether to search for the longest sequence at the batch.
+
+    Raises:
+        StudyError: the workload has no sequences, and the longest is asked for.
+        PolicyError: no policy has a plan.
+    """
+    part = str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies)))
+    policies = (msgspec.structs.replace(each, time_limit=part) if is_search(each) else each for each in asked.policies)
+    asked = replace(asked, policies=tuple(policies))
+    sample = sample_of(asked.workload.graph)
+    what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
+    columns = (*LARGEST, "tokens") if longest else LARGEST
+    rows, shown = [], []
+    found, made = longest_sequences(asked, limit.begin()) if longest else (largest_batches(asked, limit.begin()), "")
+    for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
+        refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
+        if each.untried is not None:
+            refusal = _nothing(each, limit, sample.names)
+        rate_cell = "" if each.images_per_s is None else each.images_per_s
+        part_size = "" if each.part_size is None else each.part_size
+        stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
+        rows.append(cells(columns, dict(zip(columns, (*stated, part_size, each.size), strict=False)), None))
+        shown.append((each.policy, _batch(each), rate, refusal or _nothing(each, limit, sample.names)))
+    header = ("policy", what, per_second(sample), f"what stops {more}")
+    table = plain_table(header, shown, has_all)
+    findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
+    notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
+    if asked.captured is not None:
+        margin = (
+            f"what is found just fits: simulated peaks may be {percent(PEAKS_TOO_LOW)} too low, which `run` leaves free"
+        )
+        findings = *findings, margin
+    size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
+    answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
+    return ResultTable(columns, rows, answer)
+
+
+def _batch(found: LargestBatch) -> str:
+    if found.no_plan:
+        return "no plan"
+    if found.untried is not None and found.part_size is None:
+        return f"{found.size} or more" if found.size else "not known"
+    if found.part_size is not None:
+        return "any"
+    return str(found.size) if found.size else "does not fit"
+
+
+def _nothing(found: LargestBatch, limit: TimeLimit, samples: str) -> str:
+    if found.untried is not None:
+        largest = found.size if found.part_size is None else found.part_size
+        ended = f"the search ended after its part of {limit}"
+        if found.late_s > _PUNCTUAL_S:
+            ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"
+        short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
+        return f"not known: {ended}; {largest} fitted{short}; try a longer time limit"
+    if found.part_size is None:
+        return "nothing: no more may be asked for"
+    return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"
