@@ -4,9 +4,9 @@ A reading is a choice that the text leaves open: an option of a policy, of the s
 An alternative changes one option.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -14,13 +14,43 @@ from typing import Generic, TypeVar
 import msgspec
 
 from vdnnsim.claims.check import ClaimRow
-from vdnnsim.claims.replays import PaperReading
 from vdnnsim.engine.processes import collect_rarely
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.report.result_table import csv_text
+
+
+@dataclass(frozen=True)
+class PaperReading:
+    """A choice that a paper leaves open; without a name the default one.
+
+    Attributes:
+        question: what the paper leaves open, and the default.
+        options: of the runs of a policy, by its name.
+    """
+
+    name: str = ""
+    question: str = ""
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    memory_model: MemoryModel = MemoryModel.IDEAL
+
 
 Reading = TypeVar("Reading", bound=PaperReading)
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+
+
+def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object]) -> Policy:
+    """Return the policy of a label, as `swap(p, interval=4)`, with other options.
+
+    Raises:
+        PolicyError: the label or an option is wrong.
+    """
+    stated = resolve_policy(label, types)
+    return (
+        resolve_policy({"policy": stated.name, **msgspec.to_builtins(stated), **options}, types) if options else stated
+    )
 
 
 def read_readings(paper: str, kind: type[Reading]) -> tuple[Reading, ...]:

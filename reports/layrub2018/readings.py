@@ -14,7 +14,7 @@ from vdnnsim.claims.layrub2018.metrics import (
     two_nodes_speedup,
     weight_bytes,
 )
-from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
+from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns, place_in, pool_of
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
@@ -89,13 +89,13 @@ def _runtime_memory(runs: LayrubRuns) -> tuple[Alternative, ...]:
     more = "each cudaMalloc asks for 32 bytes more, as MXNet's pool does since March 2017 (apache/mxnet#5276)"
     small_context = "MXNet's context is as small as Caffe's"
     answers = (
-        (layrub, HYBRID, 11239, ideal, runs.pool_bytes(layrub, HYBRID, MemoryModel.IDEAL)),
+        (layrub, HYBRID, 11239, ideal, pool_bytes(runs, layrub, HYBRID, MemoryModel.IDEAL)),
         (layrub, HYBRID, 11239, halves, _in_blocks(runs, layrub, HYBRID, MIB)),
         (middle, HYBRID, 1805, halves, _in_blocks(runs, middle, HYBRID, MIB)),
-        (layrub, HYBRID, 11239, limit, runs.pool_bytes(layrub, HYBRID) + workspaces),
-        (mxnet, "memonger", 11455, ideal, runs.pool_bytes(mxnet, "memonger", MemoryModel.IDEAL)),
-        (mxnet, "memonger", 11455, more, runs.pool_bytes(mxnet, "memonger", more_bytes=32)),
-        (small, "memonger", 1554, small_context, runs.pool_bytes(small, "memonger") - context),
+        (layrub, HYBRID, 11239, limit, pool_bytes(runs, layrub, HYBRID) + workspaces),
+        (mxnet, "memonger", 11455, ideal, pool_bytes(runs, mxnet, "memonger", MemoryModel.IDEAL)),
+        (mxnet, "memonger", 11455, more, pool_bytes(runs, mxnet, "memonger", more_bytes=32)),
+        (small, "memonger", 1554, small_context, pool_bytes(runs, small, "memonger") - context),
     )
     return tuple(
         Alternative(
@@ -105,9 +105,18 @@ def _runtime_memory(runs: LayrubRuns) -> tuple[Alternative, ...]:
             f"{runs.memory(case, policy).runtime / MIB:.0f} MiB",
             f"{mib:.0f} MiB, {mib / paper - 1:+.0%}",
         )
-        for case, policy, paper, question, pool_bytes in answers
-        for mib in [(runs.memory(case, policy).runtime + pool_bytes - runs.pool_bytes(case, policy)) / MIB]
+        for case, policy, paper, question, taken in answers
+        for mib in [(runs.memory(case, policy).runtime + taken - pool_bytes(runs, case, policy)) / MIB]
     )
+
+
+def pool_bytes(
+    runs: LayrubRuns, case: LayrubCase, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0
+) -> int:
+    """Return the bytes of the pool under another memory model than the system's, or with more bytes in every buffer."""
+    plan = runs.plan(case, policy)
+    buffers = tuple(replace(each, nbytes=each.nbytes + more_bytes) for each in plan.buffers)
+    return place_in(runs.simulator(case), replace(plan, buffers=buffers), model or pool_of(policy)).pool_bytes
 
 
 def mxnet_without_memonger(runs: LayrubRuns) -> float:
@@ -116,7 +125,7 @@ def mxnet_without_memonger(runs: LayrubRuns) -> float:
     It showed 2190 MB in December 2017 (K40m, CUDA 7.5, MXNet 0.11), on another card 2295 MB:
     https://github.com/apache/mxnet/issues/9024.
     """
-    return runs.pool_bytes(LayrubCase("k40m", "resnet34", 32), "base(p)", MemoryModel.MXNET) + MXNET_CONTEXT_BYTES
+    return pool_bytes(runs, LayrubCase("k40m", "resnet34", 32), "base(p)", MemoryModel.MXNET) + MXNET_CONTEXT_BYTES
 
 
 def _in_blocks(runs: LayrubRuns, case: LayrubCase, policy: str, block_bytes: int) -> int:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 from reports.page import page, report_files
 from reports.readings import ReadingRows, effects_csv
-from reports.swap2018.readings import READINGS, compare_readings
+from reports.swap2018.readings import READINGS, SwapReading, compare_readings
 from reports.swap2018.tables import (
+    INCEPTION,
+    STAGGERED,
+    SWAP,
+    TABLE_I,
     Cell,
     line_of_table_1,
     table_1_cells,
@@ -22,15 +26,10 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.check import ClaimCount, ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.swap2018.runs import (
-    INCEPTION,
     NONE,
-    STAGGERED,
-    SWAP,
-    TABLE_I,
     VGG,
     Place,
     ServerRuns,
-    SwapReading,
     first_row,
 )
 from vdnnsim.dnn.networks import build_network

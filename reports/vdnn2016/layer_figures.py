@@ -1,16 +1,56 @@
 """Figures 5, 6 and 13 of the vDNN paper: memory, time and DRAM bandwidth of the layers of VGG-16."""
 
+from collections import defaultdict
+from dataclasses import dataclass
+
 from reports.charts import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
 from reports.page import SimulatedFigure
 from reports.vdnn2016.figure_parts import attributes, bytes_axis, extremes, percent_axis, whole_percent
 from reports.vdnn2016.traffic import convolution_traffic
-from vdnnsim.claims.vdnn2016.layers import forward_bytes, layer_times
+from vdnnsim.claims.vdnn2016.layers import forward_bytes
 from vdnnsim.claims.vdnn2016.power import copy_slowdown_bound
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Phase, Stage
+from vdnnsim.plans.trace import IterationTrace, Span
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.scale import percent, time_scale
 from vdnnsim.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Kernel times of a layer without stalls, and its reuse distance, None where backward has no kernel.
+
+    That of X is the time from the end of forward to the start of backward of its layer (Fig. 6).
+    """
+
+    layer: int
+    forward_s: float
+    backward_s: float
+    reuse_distance_s: float | None
+
+
+def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
+    """Return the times of each layer in the order of forward."""
+    forward, backward = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
+    for span, kernel in trace.kernels:
+        if kernel.phase is Phase.FORWARD:
+            forward[kernel.layer].append(span)
+        elif kernel.phase.is_backward:
+            backward[kernel.layer].append(span)
+
+    def total_s(spans: list[Span]) -> float:
+        return sum((span.end_s - span.start_s for span in spans), 0.0)
+
+    return tuple(
+        LayerTimes(
+            layer=layer,
+            forward_s=total_s(spans),
+            backward_s=total_s(backward[layer]),
+            reuse_distance_s=backward[layer][0].start_s - spans[-1].end_s if backward[layer] else None,
+        )
+        for layer, spans in forward.items()
+    )
 
 
 def figure_05(runs: VdnnRuns) -> SimulatedFigure:

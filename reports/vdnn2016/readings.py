@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 from pandas import DataFrame, Series
 
-from reports.readings import ReadingRows, on_all_cores, read_readings
+from reports.readings import PaperReading, ReadingRows, on_all_cores, read_readings
+from reports.vdnn2016.shared_runs import SharedPlans, SharedRuns
 from vdnnsim.claims.check import ClaimRow, Value, is_met
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.replays import PaperReading
 from vdnnsim.claims.vdnn2016.metrics import METRICS
-from vdnnsim.claims.vdnn2016.runs import SharedPlans, VdnnRuns
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -29,7 +29,7 @@ SEED = 2016
 DRAWS = 60
 SPREAD = 0.20
 LINK = "link bandwidth"
-Asked = tuple[VdnnRuns, Sequence[Claim]]
+Asked = tuple[SharedRuns, Sequence[Claim]]
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class VdnnReading(PaperReading):
         """Whether other replays are needed, and not only other metrics."""
         return (self.options, self.memory_model, self.pinned_memory) != ({}, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
-    def runs(self, server: Server) -> VdnnRuns:
+    def runs(self, server: Server) -> SharedRuns:
         """Replays under this reading."""
-        return VdnnRuns(server, self.memory_model, self.pinned_memory, self.options)
+        return SharedRuns(server, self.memory_model, self.pinned_memory, options=self.options)
 
     def read(self, claim: Claim) -> Claim:
         """A claim under this reading."""
@@ -128,7 +128,7 @@ def sensitivity(
 ) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    drawn = values_on([(VdnnRuns(perturbed(server, each)), claims) for each in factors], progress)
+    drawn = values_on([(SharedRuns(perturbed(server, each)), claims) for each in factors], progress)
     return tuple(_summarize(claim, list(values), factors) for claim, *values in zip(claims, *drawn, strict=True))
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from reports.layrub2018.readings import pool_bytes
 from reports.layrub2018.tables import NETWORK_BYTES_PER_S
 from tests.toy import ROOT
 from vdnnsim.claims.layrub2018.metrics import (
@@ -66,14 +67,14 @@ def test_runtime_memory_adds_context_and_handles_to_blocks_of_the_driver(runs: L
 
     assert pool % (2 * MIB) == 0
     assert needed < pool < needed + 2 * MIB * len(buffers)
-    assert pool == runs.pool_bytes(LENET, "caffe")
-    assert runs.pool_bytes(LENET, "caffe", MemoryModel.IDEAL) < pool
+    assert pool == pool_bytes(runs, LENET, "caffe")
+    assert pool_bytes(runs, LENET, "caffe", MemoryModel.IDEAL) < pool
 
 
 def test_mxnet_opens_no_handles_and_has_a_context_of_its_own(runs: LayrubRuns) -> None:
-    pool = runs.pool_bytes(LENET, "memonger")
+    pool = pool_bytes(runs, LENET, "memonger")
     assert runs.memory(LENET, "memonger").runtime == pool + MXNET_CONTEXT_BYTES
-    assert runs.pool_bytes(LENET, "memonger", more_bytes=2 * MIB) > pool
+    assert pool_bytes(runs, LENET, "memonger", more_bytes=2 * MIB) > pool
 
 
 def test_the_last_region_of_tensorflow_is_what_is_left_of_its_limit(runs: LayrubRuns) -> None:
@@ -83,8 +84,8 @@ def test_the_last_region_of_tensorflow_is_what_is_left_of_its_limit(runs: Layrub
     twentieth is left to the system, and 2203 of the other 10906 to the last region. Without a capacity it were 8192.
     """
     small, large = LayrubCase("k40m", "resnet34", 32), LayrubCase("k40m", "resnet34", 300)
-    assert runs.pool_bytes(small, "tensorflow") == 2048 * MIB
-    assert runs.pool_bytes(large, "tensorflow") == (8704 + 2204) * MIB
+    assert pool_bytes(runs, small, "tensorflow") == 2048 * MIB
+    assert pool_bytes(runs, large, "tensorflow") == (8704 + 2204) * MIB
     assert runs.memory(large, "tensorflow").fits
 
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from reports.readings import ReadingRows
-from reports.swap2018.readings import READINGS, compare_readings
+from reports.swap2018.readings import READINGS, SwapReading, compare_readings
 from reports.swap2018.report import paper_report, readme
-from reports.swap2018.tables import Cell, line_of_table_1, table_1_rows, throughput_rows
+from reports.swap2018.tables import STAGGERED, SWAP, TABLE_I, Cell, line_of_table_1, table_1_rows, throughput_rows
 from tests.toy import ROOT
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
-from vdnnsim.claims.swap2018.runs import METRICS, NONE, STAGGERED, SWAP, TABLE_I, VGG, ServerRuns, SwapReading
+from vdnnsim.claims.swap2018.runs import METRICS, NONE, VGG, ServerRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}

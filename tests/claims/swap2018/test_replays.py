@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from reports.swap2018.readings import ReadRuns, SwapReading, behind_one_port
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, Verdict
-from vdnnsim.claims.swap2018.runs import METRICS, FirstRow, Place, ServerRuns, SwapReading, behind_one_port, first_row
+from vdnnsim.claims.swap2018.runs import METRICS, FirstRow, Place, ServerRuns, first_row
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Topology
@@ -70,7 +71,9 @@ def test_a_label_is_read_as_results_print_it(swap_runs: ServerRuns, label: str) 
 
 
 def test_readings_scenarios_and_metrics(swap_runs: ServerRuns) -> None:
-    other = swap_runs.under(SwapReading("x", options={"swap": {"interval": 2}}, algorithms={"algorithms": "m"}))
+    other = ReadRuns(swap_runs.machines).under(
+        SwapReading("x", options={"swap": {"interval": 2}}, algorithms={"algorithms": "m"})
+    )
     assert other.policy("swap(tensorflow, interval=4)").label == "swap(m, interval=2)"
     assert other.policy("staggered_swap(tensorflow, interval=4)").label == "staggered_swap(m, interval=4)"
     assert swap_runs.policy("swap(tensorflow, interval=4)").label == "swap(tensorflow, interval=4)"
@@ -87,16 +90,18 @@ def test_readings_scenarios_and_metrics(swap_runs: ServerRuns) -> None:
 
 def test_each_replay_is_run_once_for_all_readings_that_do_not_change_it(swap_runs: ServerRuns) -> None:
     """Gradients around a ring take another time on two GPUs; options of swap change no other policy."""
-    ring = swap_runs.under(SwapReading("x", gradients=Aggregation.RING))
-    other = swap_runs.under(SwapReading("y", options={"swap": {"interval": 1}}))
-    once = swap_runs.iteration(TWO, "alexnet", 16, "none(tensorflow)")
+    runs = ReadRuns(swap_runs.machines)
+    ring = runs.under(SwapReading("x", gradients=Aggregation.RING))
+    other = runs.under(SwapReading("y", options={"swap": {"interval": 1}}))
+    once = runs.iteration(TWO, "alexnet", 16, "none(tensorflow)")
+    assert once == swap_runs.iteration(TWO, "alexnet", 16, "none(tensorflow)")
     assert other.iteration(TWO, "alexnet", 16, "none(tensorflow)") is once
     assert ring.iteration(TWO, "alexnet", 16, "none(tensorflow)") != once
 
 
 def test_the_time_of_a_framework_is_added_to_each_iteration(swap_runs: ServerRuns) -> None:
     """1 ns for each of the 4 B of a weight: 0.244 s for AlexNet's 61.1 million weights, at any batch."""
-    slow = swap_runs.under(SwapReading("x", framework_s_per_byte=1e-9))
+    slow = ReadRuns(swap_runs.machines).under(SwapReading("x", framework_s_per_byte=1e-9))
     added_s = 4e-9 * ALEXNET_PARAMETERS
 
     assert build_network("alexnet").parameters == ALEXNET_PARAMETERS
@@ -143,7 +148,7 @@ def test_memory_and_first_rows_without_swap(swap_runs: ServerRuns) -> None:
     assert SwapReading().change(server) == server
     # 120 images at 83.56 images/s are 1.436 s; with the kernel times of DeepBench it is less.
     assert swap_runs.iteration_s(TWO, "vgg_d_13conv", 120, "none(tensorflow)") == pytest.approx(120 / 83.56, rel=1e-3)
-    measured = swap_runs.under(SwapReading("x", own_speed=False))
+    measured = ReadRuns(swap_runs.machines).under(SwapReading("x", own_speed=False))
     assert measured.server("p100_x2") == swap_runs.machines["p100_x2"]
     assert measured.iteration_s(TWO, "vgg_d_13conv", 120, "none(tensorflow)") < 120 / 83.56
     # Of Table II and of Table III, as the paper prints them; Table I has no speed without swap to set a pace by.

@@ -9,9 +9,9 @@ import pytest
 
 from reports.vdnn2016.readings import LINK, READINGS, compare_readings, draw_factors, perturbed, sensitivity, values_on
 from reports.vdnn2016.report import paper_report
+from reports.vdnn2016.shared_runs import SharedRuns, ranks
 from tests.toy import ROOT, TOY_SERVER
 from vdnnsim.claims.claim import Claim, read_claims
-from vdnnsim.claims.replays import ranks
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
@@ -71,7 +71,7 @@ def test_shared_plans_change_no_value(vdnn_runs: VdnnRuns) -> None:
     asked = [claim for claim in CLAIMS.values() if claim.networks == ("alexnet(128)",)]
     drawn = [perturbed(vdnn_runs.server, factors) for factors in draw_factors(vdnn_runs.server, 12)]
 
-    shared = values_on([(VdnnRuns(server), asked) for server in drawn])
+    shared = values_on([(SharedRuns(server), asked) for server in drawn])
 
     for server, values in zip(drawn, shared, strict=True):
         alone = VdnnRuns(server)

@@ -7,12 +7,12 @@ Each system has its own allocator: Caffe and Layrub a cudaMalloc for each buffer
 that double. GeePS, vDNN and all others use one pool.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from vdnnsim.claims.replays import Ranks, ranks, ranks_seen, remembered, stretched
+from vdnnsim.claims.replays import remembered, stretched
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -25,7 +25,7 @@ from vdnnsim.plans.placement import Placement, needed_bytes, place_plan, place_u
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
-from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
@@ -67,7 +67,6 @@ class LayrubCase:
 class Memory:
     """Memory of a plan on the GPU, in bytes; `runtime` is process memory, with context and handles."""
 
-    pool: int
     runtime: int
     fits: bool
 
@@ -86,9 +85,7 @@ class LayrubRuns:
 
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
-    _plans: dict[Hashable, TrainingPlan] = field(default_factory=dict, repr=False)
-    _placed: dict[Hashable, _Placed] = field(default_factory=dict, repr=False)
-    _maps: dict[Hashable, int] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
 
     @remembered
     def simulator(self, case: LayrubCase) -> Simulator:
@@ -116,64 +113,42 @@ class LayrubRuns:
 
     def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
         """The plan of a policy, by its label; TensorFlow chooses workspaces by its allocator. The last are cached."""
-        has_barriers = policy.startswith("layrub")
-        # Barriers take a share of the time of a kernel.
-        key = self._asked(case, policy), case.hardware if has_barriers else ""
-        if key not in self._plans:
-            resolved, setting = self._policy(policy), self.simulator(replace(case, slowdown=1.0, gpus=1)).setting()
-            plan = resolved.plan(replace(setting, known_limits=replace(setting.limits, model=_pool_of(policy))))
+        alone = replace(case, slowdown=1.0, gpus=1)
+        if (alone, policy) not in self._plans:
+            setting = self.simulator(alone).setting()
+            setting = replace(setting, known_limits=replace(setting.limits, model=pool_of(policy)))
             if len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[key] = plan
-        return _at_pace(self._plans[key], case.slowdown) if has_barriers else self._plans[key]
-
-    def _asked(self, case: LayrubCase, policy: str) -> Hashable:
-        """Return the key of a plan without barriers: equal where algorithms rank alike, and memory if that decides."""
-        alone, resolved = replace(case, slowdown=1.0, gpus=1), self._policy(policy)
-        limits = None if resolved.decided_by is DecidedBy.COSTS else self.simulator(alone).limits
-        return case.network, case.batch_size, policy, limits, ranks_seen(resolved, self._ranks(alone))
+            self._plans[alone, policy] = self._policy(policy).plan(setting)
+        plan = self._plans[alone, policy]
+        # Barriers take a share of the time of a kernel.
+        return _at_pace(plan, case.slowdown) if policy.startswith("layrub") else plan
 
     @remembered
-    def _ranks(self, case: LayrubCase) -> Ranks:
-        return ranks(self.simulator(case).costs)
+    def _placed(self, alone: LayrubCase, policy: str) -> _Placed:
+        plan = self.plan(alone, policy)
+        placement = place_in(self.simulator(alone), plan, pool_of(policy))
+        return _Placed(placement.pool_bytes, placement.host_bytes, plan.handles)
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
-        asked, simulator = self._asked(case, policy), self.simulator(case)
-        if asked not in self._placed:
-            plan = self.plan(case, policy)
-            placement = _place(simulator, plan, _pool_of(policy))
-            self._placed[asked] = _Placed(placement.pool_bytes, placement.host_bytes, plan.handles)
-        placed, gpu = self._placed[asked], simulator.server.gpu
+        simulator = self.simulator(case)
+        placed, gpu = self._placed(replace(case, slowdown=1.0, gpus=1), policy), simulator.server.gpu
         if policy == "memonger":
             gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
         runtime = placed.pool_bytes + gpu.framework_bytes(placed.handles)
         # The system takes its memory before or in its first iteration, so the sum decides.
         fits = runtime <= gpu.memory_bytes and placed.host_bytes <= simulator.limits.host_bytes
-        return Memory(placed.pool_bytes, runtime, fits=fits)
+        return Memory(runtime, fits=fits)
 
+    @remembered
     def maps_bytes(self, case: LayrubCase, policy: str) -> int:
         """Peak of activations and their gradients with shared regions, without batches that Caffe reads ahead."""
-        asked = self._asked(case, policy)
-        if asked not in self._maps:
-            plan = self.plan(case, policy)
-            buffers = (
-                each if each.kind in _MAPS and each.name not in BATCH_AHEAD_NAMES else replace(each, nbytes=0)
-                for each in plan.buffers
-            )
-            self._maps[asked] = needed_bytes(replace(plan, buffers=tuple(buffers)))
-        return self._maps[asked]
-
-    def pool_bytes(
-        self, case: LayrubCase, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0
-    ) -> int:
-        """Bytes of the pool under another memory model than the system's, or with more bytes in every buffer."""
-        if model is None and not more_bytes:
-            return self.memory(case, policy).pool
         plan = self.plan(case, policy)
-        if more_bytes:
-            buffers = tuple(replace(buffer, nbytes=buffer.nbytes + more_bytes) for buffer in plan.buffers)
-            plan = replace(plan, buffers=buffers)
-        return _place(self.simulator(case), plan, model or _pool_of(policy)).pool_bytes
+        buffers = (
+            each if each.kind in _MAPS and each.name not in BATCH_AHEAD_NAMES else replace(each, nbytes=0)
+            for each in plan.buffers
+        )
+        return needed_bytes(replace(plan, buffers=tuple(buffers)))
 
     def blob_bytes(self, case: LayrubCase) -> int:
         """Bytes of Caffe's blobs: data and diffs of all maps.
@@ -197,7 +172,7 @@ class LayrubRuns:
         """An iteration of any plan for a case in unlimited memory, of several GPUs the slowest."""
         simulator = self.simulator(case)
         plans = simulator.completed((plan,) * case.gpus)
-        server_trace = simulator.replay(plans, [_place(simulator, each, MemoryModel.IDEAL) for each in plans])
+        server_trace = simulator.replay(plans, [place_in(simulator, each, MemoryModel.IDEAL) for each in plans])
         return max(server_trace.gpus, key=lambda trace: trace.iteration_s)
 
     @remembered
@@ -209,7 +184,7 @@ class LayrubRuns:
             workload=simulator.workload,
             server=simulator.server,
             policies=(self._policy(policy),),
-            memory_model=_pool_of(policy),
+            memory_model=pool_of(policy),
             pinned_memory=PinnedMemory.ARENA,
         )
         (found,) = largest_batches(scenario)
@@ -219,11 +194,11 @@ class LayrubRuns:
         return resolve_policy(label, self._types)
 
 
-def _pool_of(policy: str) -> MemoryModel:
+def pool_of(policy: str) -> MemoryModel:
     return _POOLS.get(policy, MemoryModel.IDEAL)
 
 
-def _place(simulator: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
+def place_in(simulator: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
     """Place a plan in unlimited memory, but TensorFlow's, whose last region depends on the capacity, within it."""
     limits = replace(simulator.limits, model=model)
     placement = place_plan(plan, limits) if model is MemoryModel.TENSORFLOW else None

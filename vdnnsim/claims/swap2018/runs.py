@@ -6,22 +6,20 @@ it. So kernels are slowed down until the first row of each table, without swap, 
 ratios of policies, which are checked, are no input.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from vdnnsim.claims.check import Metric, Metrics
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.replays import PaperReading, labelled_policy, stretched
-from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.claims.replays import remembered, stretched
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
-from vdnnsim.hardware.topology import Node, NodeKind, Topology
-from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy
-from vdnnsim.policies.registry import PolicyTypes, known_policies
+from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.largest_batch import LargestBatch, largest_batches
@@ -36,18 +34,7 @@ class Place:
 
 
 VGG = "vgg_d_13conv"
-INCEPTION = "inception_v3"
 NONE = "none(tensorflow)"
-SWAP = "swap(tensorflow, interval=3)"
-STAGGERED = "staggered_swap(tensorflow, interval=3)"
-
-TABLE_I: Mapping[tuple[str, str], tuple[int, float]] = {
-    (VGG, NONE): (80, 62.95),
-    (VGG, "swap(tensorflow, interval=1)"): (128, 73.93),
-    (INCEPTION, NONE): (114, 62.67),
-    (INCEPTION, "swap(tensorflow, interval=2)"): (150, 63.34),
-}
-"""By network and policy, the largest batch on one Titan Xp and images per second there."""
 
 TABLES_OF_SPEED: Mapping[str, tuple[Place, Mapping[int, tuple[float | None, float, float]]]] = {
     "Table II": (
@@ -86,39 +73,6 @@ def first_row(hardware: str) -> FirstRow | None:
 
 
 _FIRST_GUESS = 128
-_FLOAT_BYTES = 4
-
-
-@dataclass(frozen=True)
-class SwapReading(PaperReading):
-    """A reading of Kim et al.; without a name the default one.
-
-    Attributes:
-        algorithms: option of every policy, by the key `algorithms`; empty to leave it.
-        kept_fraction: of the memory of a GPU, reserved by the framework.
-        one_root: whether all switches share one port of the host.
-        framework_s_per_byte: seconds of each iteration per byte of weights, beside the plan.
-        own_speed: whether kernels are slowed down to the paper's speed without swap
-            (`vdnnsim.claims.swap2018.runs`), or are those of DeepBench.
-    """
-
-    algorithms: Mapping[str, str] = field(default_factory=dict)
-    gradients: Aggregation = Aggregation.CPU
-    kept_fraction: float = 0.0
-    one_root: bool = False
-    framework_s_per_byte: float = 0.0
-    own_speed: bool = True
-
-    def change(self, server: Server) -> Server:
-        kept_bytes = int(self.kept_fraction * server.gpu.memory_bytes)
-        changed = replace(server, gpu=replace(server.gpu, memory_bytes=server.gpu.memory_bytes - kept_bytes))
-        if not self.one_root or changed.topology is None:
-            return changed
-        return replace(changed, topology=behind_one_port(changed.topology))
-
-    def framework_s(self, graph: LayerGraph) -> float:
-        """Return the seconds of each iteration of a network beside its plan."""
-        return self.framework_s_per_byte * _FLOAT_BYTES * graph.parameters
 
 
 class Iteration(NamedTuple):
@@ -130,97 +84,64 @@ class Iteration(NamedTuple):
 
 @dataclass
 class ServerRuns:
-    """Cached replays under one reading of the paper; a policy is given by its label, `swap(p, interval=4)`."""
+    """Cached replays; a policy is given by its label, `swap(p, interval=4)`."""
 
     machines: Mapping[str, Server]
-    reading: SwapReading = field(default_factory=SwapReading)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _iterations: dict[Hashable, Iteration] = field(default_factory=dict)
-    _largest: dict[Hashable, LargestBatch] = field(default_factory=dict)
-    _slowdowns: dict[str, float] = field(default_factory=dict)
 
     def policy(self, label: str) -> Policy:
-        name = label.partition("(")[0]
-        return labelled_policy(label, self._types, {**self.reading.options.get(name, {}), **self.reading.algorithms})
+        return resolve_policy(label, self._types)
 
-    def scenario(self, place: Place, network: str, batch_size: int, policies: tuple[str, ...]) -> Scenario:
+    def scenario(
+        self, place: Place, network: str, batch_size: int, policies: tuple[str, ...], server: Server | None = None
+    ) -> Scenario:
+        """The scenario of a network under policies, by default at the speed of the paper."""
         return Scenario(
             name=f"{place.hardware}_{place.gpus}gpus",
             workload=Workload(build_network(network), batch_size),
-            server=self.server(place.hardware),
+            server=server or self.server(place.hardware),
             policies=tuple(self.policy(label) for label in policies),
-            memory_model=self.reading.memory_model,
+            memory_model=MemoryModel.IDEAL,
             pinned_memory=PinnedMemory.ARENA,
             sources=(),
             gpus=place.gpus,
-            gradients=self.reading.gradients if place.gpus > 1 else None,
+            gradients=Aggregation.CPU if place.gpus > 1 else None,
         )
 
+    @remembered
     def server(self, hardware: str) -> Server:
-        """The machine under the reading, at the speed of the paper without swap if that is stated."""
-        read, slowdown = self.reading.change(self.machines[hardware]), self._slowdown(hardware)
-        return read if slowdown == 1 else stretched(read, slowdown)
+        """The machine, at the speed of the paper without swap if that is stated."""
+        machine, first = self.machines[hardware], first_row(hardware)
+        if first is None:
+            return machine
+        replayed = iteration_of(self.scenario(first.place, VGG, first.batch_size, (NONE,), machine))
+        return stretched(machine, first.iteration_s / replayed.seconds)
 
-    def _slowdown(self, hardware: str) -> float:
-        if hardware not in self._slowdowns:
-            # The first row is replayed without a slowdown.
-            self._slowdowns[hardware] = 1.0
-            first = first_row(hardware)
-            if first is not None and self.reading.own_speed:
-                replayed_s = self.iteration(first.place, VGG, first.batch_size, NONE).seconds
-                self._slowdowns[hardware] = first.iteration_s / replayed_s
-        return self._slowdowns[hardware]
-
+    @remembered
     def iteration(self, place: Place, network: str, batch_size: int, policy: str) -> Iteration:
-        """An iteration under a policy, without the time of the framework beside its plan."""
-        key = self._asked(place, network, policy), batch_size
-        if key not in self._iterations:
-            (slowest,) = run_scenario(self.scenario(place, network, batch_size, (policy,))).slowest
-            self._iterations[key] = Iteration(slowest.metrics.iteration_s, slowest.fits)
-        return self._iterations[key]
+        return iteration_of(self.scenario(place, network, batch_size, (policy,)))
 
     def iteration_s(self, place: Place, network: str, batch_size: int, policy: str) -> float:
         """Seconds of an iteration on the slowest GPU."""
-        replayed_s = self.iteration(place, network, batch_size, policy).seconds
-        return replayed_s + self.reading.framework_s(build_network(network))
+        return self.iteration(place, network, batch_size, policy).seconds
 
+    @remembered
     def largest(self, place: Place, network: str, policy: str) -> LargestBatch:
         """The largest batch that fits on every GPU."""
-        key = self._asked(place, network, policy)
-        if key not in self._largest:
-            (self._largest[key],) = largest_batches(self.scenario(place, network, _FIRST_GUESS, (policy,)))
-        return self._largest[key]
+        (found,) = largest_batches(self.scenario(place, network, _FIRST_GUESS, (policy,)))
+        return found
 
     def largest_images_per_s(self, place: Place, network: str, policy: str) -> float:
         """Images per second of a GPU at its largest batch."""
         found = self.largest(place, network, policy)
         assert found.images_per_s is not None, f"{network} fits on {place.hardware} with no batch"
-        replayed_s = found.batch_size / found.images_per_s
-        return found.batch_size / (replayed_s + self.reading.framework_s(build_network(network)))
-
-    def _asked(self, place: Place, network: str, policy: str) -> Hashable:
-        """Return the key of replays at any batch, which readings share if it is equal."""
-        reading = self.reading
-        machine = reading.kept_fraction, reading.one_root, self._slowdown(place.hardware)
-        gradients = reading.gradients if place.gpus > 1 else None
-        return place, network, self.policy(policy), machine, reading.memory_model, gradients
-
-    def under(self, reading: SwapReading) -> "ServerRuns":
-        """The same machines under another reading, with shared caches."""
-        return replace(self, reading=reading, _slowdowns={})
+        return found.images_per_s
 
 
-def behind_one_port(topology: Topology) -> Topology:
-    """Return a tree with one more switch above all switches, on a link of their type."""
-    first = next(each for each in topology.nodes if each.kind is NodeKind.SWITCH)
-    assert first.link is not None
-    root = Node("root", NodeKind.SWITCH, first.parent, replace(first.link, name=f"{first.link.name} root"))
-    nodes: list[Node] = []
-    for each in topology.nodes:
-        if each is first:
-            nodes.append(root)
-        nodes.append(replace(each, parent="root") if each.kind is NodeKind.SWITCH else each)
-    return Topology(tuple(nodes))
+def iteration_of(scenario: Scenario) -> Iteration:
+    """Replay a scenario of one policy."""
+    (slowest,) = run_scenario(scenario).slowest
+    return Iteration(slowest.metrics.iteration_s, slowest.fits)
 
 
 def _metric(words: str, compute: Callable[[ServerRuns, tuple[Place, str], int, Claim], float]) -> Metric:

@@ -1,27 +1,14 @@
-"""Time, reuse distance and memory of each layer (vDNN paper, Fig. 1, 5 and 6).
+"""Memory of each layer (vDNN paper, Fig. 1 and 5).
 
-The reuse distance of X is the time from the end of forward to the start of backward of its layer (Fig. 6). The memory
-of a layer is what its kernels touch: X, Y, W and workspace in forward; saved maps, dX, dY, W, dW and the larger
+It is what its kernels touch: X, Y, W and workspace in forward; saved maps, dX, dY, W, dW and the larger
 workspace in backward; statistics in both. The one map of an in-place layer counts as Y.
 """
 
-from collections import defaultdict
 from dataclasses import astuple, dataclass
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.trace import IterationTrace, Span
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTimes:
-    """Kernel times of a layer without stalls, and its reuse distance, None where backward has no kernel."""
-
-    layer: int
-    forward_s: float
-    backward_s: float
-    reuse_distance_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +27,6 @@ class LayerBytes:
     @property
     def total(self) -> int:
         return sum(astuple(self))
-
-
-def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
-    forward, backward = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
-    for span, kernel in trace.kernels:
-        if kernel.phase is Phase.FORWARD:
-            forward[kernel.layer].append(span)
-        elif kernel.phase.is_backward:
-            backward[kernel.layer].append(span)
-
-    def total_s(spans: list[Span]) -> float:
-        return sum((span.end_s - span.start_s for span in spans), 0.0)
-
-    return tuple(
-        LayerTimes(
-            layer=layer,
-            forward_s=total_s(spans),
-            backward_s=total_s(backward[layer]),
-            reuse_distance_s=backward[layer][0].start_s - spans[-1].end_s if backward[layer] else None,
-        )
-        for layer, spans in forward.items()
-    )
 
 
 def forward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> LayerBytes:

@@ -13,10 +13,10 @@ from typing import Any, Final
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.claims.check import Metric, Metrics, OfAll
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.vdnn2016.layers import largest_layer, layer_times, training_bytes
+from vdnnsim.claims.vdnn2016.layers import largest_layer, training_bytes
 from vdnnsim.claims.vdnn2016.power import copied_bytes, copy_slowdown_bound, power_curve
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, ORACLE, VERY_DEEP, VdnnRuns
-from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
@@ -90,9 +90,9 @@ def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 
 def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Time between the end of the first layer's forward and the start of its backward (Fig. 6)."""
-    distance_s = layer_times(runs.result(*case, policy).trace)[0].reuse_distance_s
-    assert distance_s is not None
-    return distance_s
+    own = [(span, each.phase) for span, each in runs.result(*case, policy).trace.kernels if each.layer == 0]
+    end_s = [span.end_s for span, phase in own if phase is Phase.FORWARD][-1]
+    return next(span.start_s for span, phase in own if phase.is_backward) - end_s
 
 
 def conv_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
