@@ -4,11 +4,12 @@ Times of copies are fitted by a line, seconds = latency + bytes / rate, by relat
 of 1 GiB count equally, where absolute errors would ignore the small ones.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy.optimize import nnls
 
 from calibration.devices.interface import Device
 from calibration.measure.device_rates import DeviceRates
@@ -250,25 +251,14 @@ class Line:
 def fit_line(points: Sequence[tuple[int, float]]) -> Line:
     """Fit (bytes, seconds) by a latency and a time per byte, neither of which is negative.
 
-    Minimizes the sum of ((a + b n - t) / t)^2 over points (n, t): with u = 1/t and v = n/t that is the sum of
-    (a u + b v - 1)^2, whose normal equations are a Suu + b Suv = Su and a Suv + b Svv = Sv.
+    Minimizes the sum of ((a + b n - t) / t)^2 over points (n, t), of one size with a = 0.
     """
-    assert points, "a line goes through something"
-    u = [1 / seconds for _, seconds in points]
-    v = [nbytes / seconds for nbytes, seconds in points]
-    suu, svv = math.fsum(x * x for x in u), math.fsum(x * x for x in v)
-    suv = math.fsum(x * y for x, y in zip(u, v, strict=True))
-    su, sv = math.fsum(u), math.fsum(v)
-    determinant = suu * svv - suv * suv
-    if determinant > 1e-12 * suu * svv:
-        latency_s, byte_s = (su * svv - sv * suv) / determinant, (sv * suu - su * suv) / determinant
-    else:  # all of one size
-        latency_s, byte_s = 0.0, sv / svv
-    if latency_s < 0:
-        latency_s, byte_s = 0.0, sv / svv
-    elif byte_s < 0:
-        latency_s, byte_s = su / suu, 0.0
-    byte_s = max(byte_s, 1 / _FASTEST_BYTES_PER_S)
-    errors = [abs((latency_s + byte_s * nbytes) / seconds - 1) for nbytes, seconds in points]
-    residual = math.sqrt(math.fsum(error * error for error in errors) / len(errors))
-    return Line(latency_s, 1 / byte_s, residual, max(errors))
+    nbytes, seconds = np.array(points, dtype=float).T
+    terms = np.stack((1 / seconds, nbytes / seconds), axis=1)
+    # Latencies are nanoseconds where sizes are gigabytes: columns of one length are fitted.
+    lengths = np.linalg.norm(terms, axis=0)
+    fitted = terms / lengths * [nbytes.min() < nbytes.max(), 1]
+    latency_s, byte_s = nnls(fitted, np.ones(len(points)))[0] / lengths
+    byte_s = max(float(byte_s), 1 / _FASTEST_BYTES_PER_S)
+    errors = np.abs(terms @ (latency_s, byte_s) - 1)
+    return Line(float(latency_s), 1 / byte_s, float(np.sqrt(np.mean(errors**2))), float(errors.max()))
