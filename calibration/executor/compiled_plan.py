@@ -68,11 +68,7 @@ class CompiledPlan:
 
     @classmethod
     def of(cls, plan: TrainingPlan, workload: Workload, library: DryRunLibrary) -> "CompiledPlan":
-        """Find the kernels of a plan and their buffers.
-
-        Raises:
-            ExecutionRefused: one of them cannot be executed; the message names it.
-        """
+        """Find the kernels of a plan and their buffers."""
         forms = _forms(plan, workload, channels_last=library.channels_last)
         calls = {
             position: _kernel_call(plan, position, operation, library)

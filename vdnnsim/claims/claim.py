@@ -89,11 +89,7 @@ class ClaimsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     claims: tuple[Claim, ...]
 
     def find_profiles(self, folder: Path) -> dict[str, Path]:
-        """Return the profiles of all machines of the claims by name, looked up from `folder`.
-
-        Raises:
-            ProfileError: one is missing.
-        """
+        """Return the profiles of all machines of the claims by name, looked up from `folder`."""
         names = {claim.hardware or self.hardware for claim in self.claims}
         return {name: find_profile(name, folder) for name in sorted(names)}
 

@@ -43,9 +43,6 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
     """Return the paper of a claims file; its machines' profiles are looked up from a folder.
 
     Papers have no network that is not built; without `capture`, rows of captured ones are left out.
-
-    Raises:
-        ProfileError: the profile of a machine is missing or wrong.
     """
     found = file.find_profiles(folder)
     machines = {name: read_profile(path) for name, path in found.items()}

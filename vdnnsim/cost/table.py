@@ -199,11 +199,7 @@ class MachineCosts(CostModel):
 
     @abstractmethod
     def kernel(self, work: KernelWork) -> KernelCost:
-        """Return the cost of a kernel.
-
-        Raises:
-            ProfileError: the machine's figures do not cover the element type.
-        """
+        """Return the cost of a kernel."""
 
     def laid_out(self, *, channels_last: bool) -> "MachineCosts":  # noqa: ARG002 - for subclasses
         """Return the costs of maps as N, H, W, C, or as N, C, H, W; by default they are the same."""

@@ -111,11 +111,7 @@ def copy_table_text(rows: Iterable[CopyRow]) -> str:
 
 
 def read_copies(table: Path, data: bytes) -> MeasuredCopies:
-    """Return the copies of a table of this content.
-
-    Raises:
-        ProfileError: a row is wrong; the message names the line.
-    """
+    """Return the copies of a table of this content."""
     points: dict[Direction, list[tuple[int, float]]] = {direction: [] for direction in Direction}
     for row in parse_table(table, data, tuple(_COLUMNS), _rows):
         if row.host_memory is HostMemory.PINNED and not row.beside and not row.note:

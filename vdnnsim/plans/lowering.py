@@ -41,9 +41,6 @@ def lower(
     """Return the plan of a schedule.
 
     `buffers` are those of the workload and any that the policy added.
-
-    Raises:
-        PlanError: the schedule is invalid (`vdnnsim.plans.lifetimes.lifetimes`).
     """
     buffers, schedule = buffers or IterationBuffers(workload), by_operation(schedule, workload.step)
     schedule = in_rounds(schedule, workload.rounds)

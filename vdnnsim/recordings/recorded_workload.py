@@ -29,11 +29,7 @@ _NARROW: Final = ("float16", "bfloat16")
 
 
 def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace | None = None) -> CapturedStep:
-    """Return a recorded step as a captured one; without an execution trace it has no lifetimes.
-
-    Raises:
-        RecordingError: the execution trace is of another run.
-    """
+    """Return a recorded step as a captured one; without an execution trace it has no lifetimes."""
     phases = _phases(recorded.operations)
     memory = _chained(recorded, phases) if execution is None else recorded_memory(recorded, phases, execution)
     modules, named = _modules(recorded, phases)

@@ -74,11 +74,7 @@ class Finding:
 
 
 def find(recording: Recording, models: Sequence[MemoryChoice], memory: Memory | None, name: str) -> Finding:
-    """Replay a recording under memory models, and compare the model of PyTorch's allocator with it.
-
-    Raises:
-        RecordingError: the recording contradicts itself.
-    """
+    """Replay a recording under memory models, and compare the model of PyTorch's allocator with it."""
     settings, unread = DEFAULTS, ""
     try:
         settings = parse_settings(recording.settings)

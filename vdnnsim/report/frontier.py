@@ -142,11 +142,7 @@ FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenari
 
 
 def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> Written:
-    """Write page, table, picture and manifest, replacing those of an earlier frontier.
-
-    Raises:
-        OutputError: the folder or a file in it cannot be written, or is not from an earlier one.
-    """
+    """Write page, table, picture and manifest, replacing those of an earlier frontier."""
     # Importing matplotlib takes longer than most frontiers.
     from vdnnsim.report.plots.frontier import draw_frontier
 

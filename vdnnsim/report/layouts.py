@@ -114,11 +114,7 @@ def title(ranking: LayoutRanking) -> str:
 def write_layouts(
     ranking: LayoutRanking, table: ResultTable, name: str, sources: tuple[tuple[str, str], ...], folder: Path
 ) -> Written:
-    """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input.
-
-    Raises:
-        OutputError: they cannot be written, or something else has one of their names.
-    """
+    """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input."""
     from vdnnsim.report.plots.layouts import draw_layouts
 
     assert isinstance(table.shown, Document)

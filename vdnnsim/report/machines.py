@@ -173,11 +173,7 @@ def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTab
 
 
 def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, str], ...], folder: Path) -> Written:
-    """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input.
-
-    Raises:
-        OutputError: they cannot be written, or something else has one of their names.
-    """
+    """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input."""
     from vdnnsim.report.plots.machines import draw_machines
 
     asked = question(scenario)

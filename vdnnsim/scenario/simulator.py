@@ -114,11 +114,7 @@ class Simulator:
         return self.outcome(self.planned(policy), oracle)
 
     def planned(self, policy: Policy) -> "Planned":
-        """Plan one policy, and place its plans.
-
-        Raises:
-            PolicyError, PlanError: as `run`.
-        """
+        """Plan one policy, and place its plans."""
         return self.placed(self._made(policy))
 
     def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":

@@ -72,11 +72,7 @@ class Store:
             return dict(self._connection.execute("SELECT key, error FROM points"))
 
     def add(self, rows: Sequence[tuple[str, Mapping[str, object], Outcome]], model: str) -> None:
-        """Add the outcomes of points, given as (key, values, outcome), all or none.
-
-        Raises:
-            OutputError: the disk is full, or cannot be written.
-        """
+        """Add the outcomes of points, given as (key, values, outcome), all or none."""
         marks = ", ".join("?" * (3 + len(_NAMES)))
         with self._speaking(), self._connection:
             self._connection.executemany(

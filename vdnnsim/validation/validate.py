@@ -41,9 +41,6 @@ def validation_rows(
     """Execute and replay each task of a method under its policies.
 
     Refused plans and lack of memory are outcomes of rows. `done` is called with the label of each task and policy.
-
-    Raises:
-        ProfileError: the machine's times do not cover a workload.
     """
     rows: list[Row] = []
     for task in method.tasks:

@@ -182,11 +182,7 @@ RUN_WRITER: Final = Writer(
 
 
 def write_report(result: ScenarioResult, folder: Path) -> Written:
-    """Write tables, report, pictures and traces of a scenario, replacing those of an earlier run.
-
-    Raises:
-        OutputError: the folder or a file in it cannot be written, or is not from an earlier run.
-    """
+    """Write tables, report, pictures and traces of a scenario, replacing those of an earlier run."""
     return write_folder(folder, report_files(result), RUN_WRITER)
 
 
