@@ -11,14 +11,16 @@ import torch
 from torch import nn
 
 from calibration.capture.as_cuda import as_cuda
+from calibration.capture.checkpointing import running_within_hooks
 from calibration.capture.chunked_loss import NOTE
 from calibration.capture.failures import about_heads, failure_outside
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.given import add_given
+from calibration.capture.iteration import Iteration, prepare, replace_tensors
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
-from calibration.capture.program import Iteration, Program, prepare, replace_tensors
+from calibration.capture.program import Program
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
@@ -102,7 +104,7 @@ def _captured(
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
-    rank, recomputing = _as_rank(program, device), _recomputing(program)
+    rank, recomputing = _as_rank(program, device), running_within_hooks(program.checkpointing)
     with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu, _blamed(program) as blame:
         with ExitStack() as making:
             if fakes is not None:
@@ -121,11 +123,13 @@ def _captured(
             make_states(iteration.optimizers)
         with _as_asked(iteration.model, device) as notes:
             # Recorded for failures, and for lifetimes on a tape.
-            warm_up = Recorder(ModuleTracker(model), StorageTable(), gives_away=True, only_failures=not taped)
+            warm_up = Recorder(
+                ModuleTracker(iteration.own_model), StorageTable(), gives_away=True, only_failures=not taped
+            )
             blame(warm_up)
             with warm_up.recording():
                 iteration.run(warm_up.enter)
-            if program.layout is not None and not program.layout.is_sharded:
+            if program.layout is not None and program.layout.is_replicated:
                 # The second forward of DistributedDataParallel orders its buckets anew.
                 iteration.run(lambda _: None)
             yield _recorded(iteration, device, warm_up, blame, notes)
@@ -205,18 +209,7 @@ def _as_rank(program: Program, device: CaptureDevice) -> AbstractContextManager[
         return nullcontext()
     from calibration.capture.parallel.world import rank_of
 
-    return rank_of(program.layout.ranks, device.device_type)
-
-
-@contextmanager
-def _recomputing(program: Program) -> Iterator[None]:
-    """Let a program run selective checkpoints within our hooks, of which a later PyTorch will ask which comes first."""
-    if not program.checkpointing:
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "A saved_tensors_hooks context")
-        yield
+    return rank_of(program.layout.ranks, device.device_type, program.layout.rank)
 
 
 def _as_asked(model: nn.Module, device: CaptureDevice) -> AbstractContextManager[tuple[str, ...]]:
@@ -275,7 +268,7 @@ def _step(
         model=program.name,
         framework=program.versions or f"torch {torch.__version__.partition('+')[0]}",
         device=device.name,
-        batch_size=program.batch_size,
+        batch_size=program.batch_size * (program.accumulate if program.has_pipeline else 1),
         sample=program.sample,
         sample_elements=program.sample_elements,
         mode=program.mode,
@@ -293,4 +286,7 @@ def _step(
         compiled=device.compiled,
         parallel=program.layout.text if program.layout else "",
         ranks=program.layout.ranks if program.layout else 1,
+        pipeline=program.layout.pipeline if program.layout else 1,
+        position=program.layout.position if program.layout else 0,
+        micro_batches=program.accumulate if program.has_pipeline else 1,
     )

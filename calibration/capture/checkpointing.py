@@ -5,8 +5,10 @@ costs more than memory, as attention and collectives; all else is recomputed (gi
 torchtitan/distributed/activation_checkpoint.py, `_apply_op_sac` and its list of operators).
 """
 
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from torch import nn
@@ -33,13 +35,15 @@ _KEPT: Final = frozenset(
 )
 
 
-def checkpoint_blocks(model: nn.Module, how: str) -> None:
+def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = ()) -> list[nn.Module]:
     """Let a model recompute its blocks in backward: `full`, `selective`, or every so many, as `2`.
+
+    Blocks are those of its list if none are given; returns them with checkpoints.
 
     Raises:
         CaptureError: the model has no list of blocks.
     """
-    blocks = blocks_of(model)
+    blocks = blocks or blocks_of(model)
     if not blocks:
         raise CaptureError(
             f"--checkpointing: {type(model).__name__} has no list of equal blocks, expected a ModuleList or Sequential "
@@ -51,11 +55,23 @@ def checkpoint_blocks(model: nn.Module, how: str) -> None:
             module.config.use_cache = False  # type: ignore[union-attr]  # just found
     every = int(how) if how.isdigit() else 1
     chosen = {id(each) for at, each in enumerate(blocks, start=1) if at % every == 0}
+    wrapped = {id(each): each for each in blocks}
     for module in list(model.modules()):
         for name, child in module.named_children():
             if id(child) in chosen:
                 more: dict[str, Any] = {"context_fn": _selective} if how == "selective" else {}
-                setattr(module, name, checkpoint_wrapper(child, preserve_rng_state=False, **more))
+                wrapped[id(child)] = checkpoint_wrapper(child, preserve_rng_state=False, **more)
+                setattr(module, name, wrapped[id(child)])
+    return list(wrapped.values())
+
+
+@contextmanager
+def running_within_hooks(how: str) -> Iterator[None]:
+    """Let selective checkpoints run within our hooks, of which a later PyTorch will ask which comes first."""
+    with warnings.catch_warnings():
+        if how:
+            warnings.filterwarnings("ignore", "A saved_tensors_hooks context")
+        yield
 
 
 def _selective() -> Any:  # noqa: ANN401 - two contexts of PyTorch's

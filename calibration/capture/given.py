@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch.utils._pytree import tree_leaves
 
+from calibration.capture.iteration import Iteration
 from calibration.capture.modules import ModuleTracker
-from calibration.capture.program import Iteration
 from calibration.capture.storages import StorageTable
 from vdnnsim.dnn.step import BufferKind
 
@@ -25,6 +25,8 @@ def add_given(iteration: Iteration, modules: ModuleTracker, storages: StorageTab
                 storages.add(tensor, f"input {number}", BufferKind.FEATURE_MAP, given=True)
     for number, tensor in enumerate(iteration.program.labels()):
         storages.add(tensor, f"labels {number}", BufferKind.FEATURE_MAP, given=True)
+    for tensor in iteration.pipeline.buffers if iteration.pipeline else ():
+        storages.add(tensor, "received", BufferKind.FEATURE_MAP, given=True)
     for name, tensor in vars(iteration.scaler).items() if iteration.scaler else ():
         if isinstance(tensor, torch.Tensor):
             storages.add(tensor, f"scaler {name.strip('_')}", BufferKind.OPTIMIZER_STATE, given=True)

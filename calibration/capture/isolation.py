@@ -74,7 +74,7 @@ def captured_together(
     """Return captured steps, each from the cache if request, files and versions are the same.
 
     Args:
-        requests: what to capture, of one model; one process captures those with the same checkpoints.
+        requests: what to capture, of one model; one process captures those that do not change the model itself.
         cache: a folder; by default `vdnnsim/capture` in the user's cache.
         room_bytes: where the storages of the first fit into so much, the others are left out.
 
@@ -96,9 +96,8 @@ def captured_together(
     if missing := tuple(request for request in files if request not in found):
         if importlib.util.find_spec("torch") is None:
             raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
-        # Checkpoints change the model itself.
-        for how in dict.fromkeys(request.checkpointing for request in missing):
-            alike = tuple(request for request in missing if request.checkpointing == how)
+        for model in dict.fromkeys(map(_model_of, missing)):
+            alike = tuple(request for request in missing if _model_of(request) == model)
             answer = _answer_of_child(Asked(alike, room_bytes))
             if not answer.steps and requests[0] in alike:
                 raise CaptureError(answer.error)
@@ -106,6 +105,12 @@ def captured_together(
                 found[request] = step, None
                 keep(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
     return tuple(found[request] for request in takewhile(found.__contains__, requests))
+
+
+def _model_of(request: Request) -> tuple[object, ...]:
+    """Return what changes the model itself: its checkpoints, or its place in a pipeline, whose buffers have sizes."""
+    is_staged = request.layout is not None and request.layout.pipeline > 1
+    return request.checkpointing, request.position, request.batch_size if is_staged else 0
 
 
 def file_sha256(path: str) -> str:

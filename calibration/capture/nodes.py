@@ -4,6 +4,8 @@ A node gets its sequence number before its operation is dispatched, so the newes
 operation, if it has one.
 """
 
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from typing import cast
 
 import torch
@@ -57,3 +59,34 @@ class NodeTracker:
         """Return the last operation of the forward of the node whose backward runs."""
         node = running_node()
         return None if node is None else self._operations.get(node._sequence_nr())  # noqa: SLF001
+
+
+class ForwardPasses:
+    """The operations of each forward by module and name, and how many of them backward has recomputed.
+
+    Micro-batches of a pipeline run forward before the first of them runs backward.
+    """
+
+    def __init__(self) -> None:
+        self._begins = [0]
+        self._operations = [defaultdict[tuple[int, str], list[int]](list)]
+        self._recomputed = [Counter[tuple[int, str]]()]
+
+    def begin(self, operation: int) -> None:
+        """Begin the forward whose first operation has this number."""
+        self._begins.append(operation)
+        self._operations.append(defaultdict(list))
+        self._recomputed.append(Counter())
+
+    def note(self, module: int, name: str, operation: int) -> None:
+        """Note an operation of the last forward."""
+        self._operations[-1][module, name].append(operation)
+
+    def repeated(self, module: int, name: str, forward: int | None) -> int | None:
+        """Return the operation that one in backward repeats, in the forward of the running node's operation."""
+        at = -1 if forward is None else bisect_right(self._begins, forward) - 1
+        twins = self._operations[at].get((module, name))
+        if not twins:
+            return forward
+        self._recomputed[at][module, name] += 1
+        return twins[(self._recomputed[at][module, name] - 1) % len(twins)]

@@ -4,7 +4,6 @@ It works on fake tensors, the CPU or a GPU. Views are no operations. Recomputati
 backward; `forward` of a recomputed operation, and of its backward, is the operation that it repeats.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -15,7 +14,14 @@ from torch._ops import OpOverload
 from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
-from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
+from calibration.capture.nodes import (
+    ForwardPasses,
+    NodeTracker,
+    is_accumulating,
+    is_in_backward,
+    newest_node,
+    running_node,
+)
 from calibration.capture.operator_work import Effort, effort_of, traffic_of
 from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
@@ -66,9 +72,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         self._nodes = NodeTracker()
         # Of each save its node, its storage, and the number of operations before it.
         self._saved: list[tuple[int, int, int]] = []
-        # Operations of this forward by module and name, and how many of them backward has recomputed.
-        self._forwards: dict[tuple[int, str], list[int]] = {}
-        self._recomputed: Counter[tuple[int, str]] = Counter()
+        self._passes = ForwardPasses()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -143,8 +147,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
 
     def allocated(self, tensor: torch.Tensor) -> None:
         """Note weights that FSDP allocates again, without an operator, to gather them."""
-        label = f"weights {self._modules.path}".strip()
-        self.storages.add(tensor, label, BufferKind.WEIGHTS)
+        self.storages.add(tensor, f"weights {self._modules.path}".strip(), BufferKind.WEIGHTS)
 
     def freed(self, tensor: torch.Tensor) -> None:
         """Note weights that FSDP frees, without an operator, while it keeps their tensor."""
@@ -153,8 +156,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
     def enter(self, phase: Phase) -> None:
         self._phase = phase
         if phase is Phase.FORWARD:
-            self._forwards.clear()
-            self._recomputed.clear()
+            self._passes.begin(len(self.records))
 
     def finish(self) -> dict[int, int]:
         """Assign saved storages to their operations, and make operations in place that are so without modes.
@@ -192,7 +194,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 number = self.storages.add(tensor, label, BufferKind.FEATURE_MAP)
                 results[number] = index
                 operands[number, self.storages.view(tensor, number)] = Access.WRITE
-        if not any(access.writes for access in operands.values()):
+        if not (exchange and exchange.collective) and not any(access.writes for access in operands.values()):
             return
         made_by = self.storages.lives[next(iter(operands))[0]].written_by
         made_in = None if made_by in (None, len(self.records)) else self.records[made_by].node
@@ -229,15 +231,13 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if self._phase is not Phase.BACKWARD:
             if self._phase is Phase.FORWARD:
                 self._nodes.note(position)
-                self._forwards.setdefault((module, name), []).append(position)
+                self._passes.note(module, name, position)
             return module, None, False
         forward = self._nodes.running_backward_of()
         # In backward modules run, and gradients are enabled, only where forward is recomputed.
         recomputes = is_in_backward() and (torch.is_grad_enabled() or self._modules.is_running)
         if recomputes:
-            if twins := self._forwards.get((module, name)):
-                forward = twins[self._recomputed[module, name] % len(twins)]
-                self._recomputed[module, name] += 1
+            forward = self._passes.repeated(module, name, forward)
             self._nodes.note(forward)
         elif forward is not None:
             module = self.records[forward].module

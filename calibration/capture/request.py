@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -44,6 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
         compute_capability: of the CUDA device for which fake tensors dispatch.
         parallel: layout over several GPUs, as `fsdp=8`, one rank of which is captured; empty for one GPU.
+        position: of the captured rank in a pipeline, from 0 on.
         checkpointing: of the model's blocks, `full`, `selective`, or of every so many, as `2`; empty for none.
     """
 
@@ -67,6 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False
     compute_capability: tuple[int, int] = (8, 9)
     parallel: str = ""
+    position: int = 0
     checkpointing: str = ""
 
     @property
@@ -76,7 +79,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             CaptureError: there is no such layout.
         """
-        return parse_layout(self.parallel) if self.parallel else None
+        return replace(parse_layout(self.parallel), position=self.position) if self.parallel else None
 
     @property
     def runs(self) -> bool:

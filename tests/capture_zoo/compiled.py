@@ -22,7 +22,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.program import Iteration, Program, prepare
+from calibration.capture.iteration import Iteration, prepare
+from calibration.capture.program import Program
 from calibration.pretend.inside.compiled import timed_kernels
 from tests.capture_zoo.case import Case
 from tests.capture_zoo.compiled_cases import CASES

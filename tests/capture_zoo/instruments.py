@@ -17,7 +17,8 @@ from torch.autograd.graph import Node, saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._pytree import tree_leaves
 
-from calibration.capture.program import Iteration, Program, prepare
+from calibration.capture.iteration import Iteration, prepare
+from calibration.capture.program import Program
 from vdnnsim.dnn.layers import Phase
 
 _MEASURED = "the iteration that is measured"

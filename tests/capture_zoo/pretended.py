@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.program import prepare
+from calibration.capture.iteration import prepare
 from calibration.capture.request import Request
 from calibration.capture.sources import program_of
 from tests.toy import ROOT

@@ -11,9 +11,11 @@ from torch import nn
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.fake_tensors import replaced
+from calibration.capture.iteration import prepare
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.world import rank_of
-from calibration.capture.program import Program, prepare
+from calibration.capture.program import Program
 from tests.calibration.capture import ranks
 from tests.pretended_gpu import free_cache
 from tests.toy import ROOT
@@ -41,12 +43,12 @@ MISSES = {
 
 
 class Decoder(nn.Module):
-    """Three layers of a transformer, and a head."""
+    """Layers of a transformer, and a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 3) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, dropout=0.0, batch_first=True) for _ in range(3)
+            nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, dropout=0.0, batch_first=True) for _ in range(layers)
         )
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
 
@@ -103,13 +105,15 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
     Sharding on the GPU leaves blocks that the allocator does not split, as torchtitan avoids by the device `meta`.
     """
     assert wanted.layout is not None
-    with rank_of(wanted.layout.ranks):
+    with rank_of(wanted.layout.ranks, rank=wanted.layout.rank):
         iteration = prepare(wanted, wanted.make_model(), "cuda", foreach=True)
-        if wanted.layout.is_sharded or wanted.layout.tensor > 1:
-            iteration.model.to("meta")
-            gc.collect()
-            torch.cuda.empty_cache()
-            iteration.model.to_empty(device="cuda")
+        if wanted.layout.is_sharded or wanted.layout.tensor > 1 or wanted.has_pipeline:
+            # Else the optimizer would have the old ones.
+            with replaced(torch.__future__, "_swap_module_params_on_conversion", value=True):
+                iteration.model.to("meta")
+                gc.collect()
+                torch.cuda.empty_cache()
+                iteration.model.to_empty(device="cuda")
         torch.cuda.reset_peak_memory_stats()
         for _ in range(ITERATIONS):
             iteration.run(lambda _: None)
@@ -139,12 +143,41 @@ def test_peak_and_collectives_of_a_rank_are_those_of_its_replay(
     """
     if miss := MISSES.get((os.environ["VDNNSIM_PRETEND_NAME"], layout, checkpointing)):
         request.applymarker(pytest.mark.xfail(reason=miss))
-    wanted = asked(layout, Precision.AMP_BFLOAT16, checkpointing)
+    check(asked(layout, Precision.AMP_BFLOAT16, checkpointing))
 
+
+def check(wanted: Program) -> None:
+    assert wanted.layout is not None
     allocated, reserved, collectives = counted(wanted)
 
     step = captured(wanted)
     found = predicted(step)
     assert [each.collective for each in step.operations if each.collective is not None] == collectives
     assert found.allocated_bytes == pytest.approx(allocated, rel=0.005)
-    assert found.reserved_bytes == pytest.approx(reserved, rel=0.01, abs=20 * 2**20 if "tp" in layout else 0)
+    splits, within = wanted.layout.tensor > 1, 0.07 if wanted.has_pipeline else 0.01
+    assert found.reserved_bytes == pytest.approx(reserved, rel=within, abs=20 * 2**20 if splits else 0)
+
+
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context")
+@pytest.mark.parametrize(
+    ("layout", "position", "checkpointing"),
+    [
+        *(("pp=4", position, "") for position in (0, 1, 3)),
+        *(("pp=2,interleave=2", position, "") for position in (0, 1)),
+        *(("pp=2,fsdp=2", position, how) for position in (0, 1) for how in ("", "full")),
+    ],
+)
+def test_peak_and_sends_of_a_stage_are_those_of_its_replay(layout: str, position: int, checkpointing: str) -> None:
+    """Four layers over four stages, or over two with two each, and eight micro-batches of two samples."""
+    made = asked(layout, Precision.AMP_BFLOAT16, checkpointing)
+    assert made.layout is not None
+    check(
+        replace(
+            made,
+            layout=replace(made.layout, position=position),
+            make_model=lambda: Decoder(4),
+            make_inputs=lambda: ((torch.randn(SAMPLES // 8, TOKENS, WIDTH),), {}),
+            batch_size=SAMPLES // 8,
+            accumulate=8,
+        )
+    )

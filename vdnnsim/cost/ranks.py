@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from vdnnsim.cost.collectives import Cluster
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.collective import Collective, CollectiveKind
+from vdnnsim.dnn.collective import Collective
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.process import nccl_bytes
-
-_SENDS = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 
 
 def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
@@ -26,7 +24,7 @@ def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
     cluster = cluster_of(file, server, step.ranks)
     groups = dict[tuple[int, int], Collective]()
     for each in communicating(step):
-        if each.kind not in _SENDS:
+        if not each.is_point_to_point:
             groups.setdefault((each.ranks, each.stride), each)
     taken = sum(nccl_bytes(cluster.channels(each)) for each in groups.values())
     return replace(server, gpu=replace(server.gpu, context_bytes=server.gpu.context_bytes + taken))

@@ -5,7 +5,6 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.step import ELEMENT_BYTES, Access, Operand, StepOperation, Storage
@@ -29,8 +28,6 @@ _OF_LAYERS: Final[Mapping[type, Mapping[str, object]]] = {
     StepOperation: {"layer": -1, "holds": (), "repeatable": True},
 }
 """Fields that only the layer view sets, and their defaults."""
-_TO_ONE: Final = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
-"""Whose stride leads to the other rank, which may have a lower number."""
 _COMPUTES: Final = ("input", "weight", "bias")
 _PHASES: Final = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -64,6 +61,9 @@ class _Check:
         self._number(step.parameters, "parameters", 0, LARGEST_SIZE)
         self._text(step.parallel, "parallel", may_be_empty=True)
         self._number(step.ranks, "ranks", 1, MOST_RANKS)
+        self._number(step.pipeline, "pipeline", 1, step.ranks)
+        self._number(step.position, "position", 0, step.pipeline - 1)
+        self._number(step.micro_batches, "micro_batches", 1, step.batch_size)
         for index, module in enumerate(step.modules):
             self._text(module.path, f"modules[{index}].path", may_be_empty=True)
             self._text(module.kind, f"modules[{index}].kind")
@@ -133,7 +133,7 @@ class _Check:
         if (collective := operation.collective) is not None:
             self._number(collective.nbytes, f"{place}.collective.nbytes", 0, LARGEST_SIZE)
             self._number(collective.ranks, f"{place}.collective.ranks", 2, MOST_RANKS)
-            backwards = collective.kind in _TO_ONE and collective.stride < 0
+            backwards = collective.is_point_to_point and collective.stride < 0
             low, high = (-MOST_RANKS, -1) if backwards else (1, MOST_RANKS)
             self._number(collective.stride, f"{place}.collective.stride", low, high)
             self._element_type(collective.element_type, f"{place}.collective")

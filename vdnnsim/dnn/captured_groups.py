@@ -148,6 +148,8 @@ def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
 
 def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: CapturedStep) -> list[list[int]]:
     found = {number: index for index, group in enumerate(groups) for number in group}
+    if step.pipeline > 1:
+        return _backward_in_a_pipeline(found, numbers, step, len(groups))
     # A recomputed operation stands for the forward operation that it repeats.
     twins = {(step.operations[each].module, step.operations[each].name): index for each, index in found.items()}
     wanted = []
@@ -172,6 +174,19 @@ def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: Cap
         group = kept.get(number, min(limit, max((group, *(maker[each] for each in read if each in maker)))))
         backward[group].append(number)
     return [group[::-1] for group in backward]
+
+
+def _backward_in_a_pipeline(
+    found: dict[int, int], numbers: Sequence[int], step: CapturedStep, groups: int
+) -> list[list[int]]:
+    """Return backward by its forward alone, for micro-batches overlap, and are replayed in the order of the capture."""
+    backward: list[list[int]] = [[] for _ in range(groups)]
+    group = groups - 1
+    for number in numbers:
+        forward = step.operations[number].forward
+        found[number] = group = group if forward is None else found.get(forward, group)
+        backward[group].append(number)
+    return backward
 
 
 def _longest_descent(values: Sequence[int]) -> list[int]:

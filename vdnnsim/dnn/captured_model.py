@@ -52,6 +52,7 @@ class CapturedModel:
         sources: name and SHA-256 of the files that the captures are from.
         base: the first capture.
         rounds: micro-batches of an iteration, each of which was captured alone.
+        pipeline: the steps of all ranks of a pipeline, the base first; of other models none.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class CapturedModel:
         capture_lengths: "CaptureLengths | None" = None,
         capture_loops: "CaptureLoops | None" = None,
         rounds: int = 1,
+        pipeline: Sequence[CapturedStep] = (),
     ) -> None:
         """Take captures of one model at different batch sizes.
 
@@ -74,10 +76,12 @@ class CapturedModel:
             capture_lengths: captures it on sequences of other lengths.
             capture_loops: captures it in other loops, up to one that cannot be captured.
             rounds: as the attribute.
+            pipeline: as the attribute.
         """
         self.base = steps[0]
         self.sources = sources
         self.rounds = rounds
+        self.pipeline = tuple(pipeline)
         self._capture, self._capture_lengths, self._capture_loops = capture, capture_lengths, capture_loops
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}

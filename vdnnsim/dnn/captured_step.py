@@ -42,6 +42,9 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         compiled: whether operations and storages are those of torch.compile.
         parallel: the layout of a rank, as it was named, `fsdp=8`; empty for one GPU.
         ranks: how many there are in all; batch size and operations are those of one.
+        pipeline: ranks of a pipeline; 1 without.
+        position: of the rank in the pipeline.
+        micro_batches: of the batch in a pipeline, where forward of later ones runs before backward of the first.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
     """
 
@@ -63,6 +66,9 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     compiled: bool = False
     parallel: str = ""
     ranks: int = 1
+    pipeline: int = 1
+    position: int = 0
+    micro_batches: int = 1
     lifetimes: bool = True
 
     @property
@@ -120,12 +126,15 @@ class CapturedStep(Step, frozen=True, kw_only=True):
 
 
 def rounds_of(step: CapturedStep) -> int:
-    """Return how many micro-batches an iteration has: how often it runs forward and backward before it updates."""
+    """Return how many micro-batches an iteration has: how often it runs forward and backward before it updates.
+
+    One where they overlap in a pipeline.
+    """
     return max(1, len(_starts(step)))
 
 
 def last_round(step: CapturedStep) -> CapturedStep:
-    """Return the last micro-batch and the update as an iteration of its own.
+    """Return the last micro-batch and the update as an iteration of its own; all of a pipeline.
 
     All micro-batches but the first are alike: backward adds to existing weight gradients. So policies plan the last,
     and the plan is repeated for each (`vdnnsim.plans.lowering`). For the first this overestimates memory by the weight
@@ -136,6 +145,8 @@ def last_round(step: CapturedStep) -> CapturedStep:
 
 
 def _starts(step: CapturedStep) -> list[int]:
+    if step.pipeline > 1:
+        return [0]
     phases = [each.phase for each in step.operations]
     before = [None, *phases]
     return [at for at, phase in enumerate(phases) if phase is Phase.FORWARD and before[at] is not Phase.FORWARD]

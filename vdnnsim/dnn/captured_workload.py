@@ -93,6 +93,11 @@ class CapturedWorkload(Workload):
         return self.batch_size // self.captured.batch_size
 
     @property
+    def has_pipeline(self) -> bool:
+        """Whether micro-batches of its step overlap."""
+        return self.captured.pipeline > 1
+
+    @property
     def part_size(self) -> int:
         """Samples of a micro-batch."""
         return self.captured.batch_size

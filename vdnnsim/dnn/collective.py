@@ -37,3 +37,8 @@ class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     element_type: str
     ranks: int
     stride: int = 1
+
+    @property
+    def is_point_to_point(self) -> bool:
+        """Whether it is a send or a receive."""
+        return self.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE)

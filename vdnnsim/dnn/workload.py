@@ -108,6 +108,11 @@ class Workload(WorkloadSizes):
         """How often forward and backward of `step` run before the update; captured steps may have micro-batches."""
         return 1
 
+    @property
+    def has_pipeline(self) -> bool:
+        """Whether it is one rank of a pipeline, in which forward and backward of micro-batches alternate."""
+        return False
+
     def flop(self, layer: Layer, phase: Phase) -> int:
         """FLOPs of one phase of a layer by the direct method, for a part of the batch."""
         return sum(each.all_flop for each in self.step.operations_of(layer.index, phase))

@@ -62,7 +62,7 @@ class Collectives:
         """
         groups = [self._cluster.group(rank, collective) for rank in self._ranks[gpu]]
         members = frozenset(self._of[rank] for group in groups for rank in group if rank in self._of)
-        between = collective.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+        between = collective.is_point_to_point
         key = ("send", groups[0]) if between else (collective.ranks, collective.stride, members)
         self._reached[gpu, key] += 1
         number = (*key, self._reached[gpu, key])

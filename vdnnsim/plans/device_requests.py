@@ -46,7 +46,7 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
             continue
         match operation:
             case operations.Allocate(buffer=buffer, stream=stream):
-                pool = _POOLS.get((stream, plan.buffers[buffer].kind), int(stream is Stream.COMMUNICATION))
+                pool = _POOLS.get((stream, plan.buffers[buffer].kind), int(stream is not Stream.COMPUTE))
                 asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes, stream=pool)))
             case operations.Alias(buffer=buffer):
                 aliases.add(buffer)

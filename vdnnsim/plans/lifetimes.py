@@ -119,7 +119,7 @@ class _Survey:
                     self._ended.append(life)
                 life = self._living[buffer] = _Life(buffer, [])
                 if buffer not in self._throughout:
-                    (self._begins[position] if buffer in writes else self._given).append(buffer)
+                    (self._given if buffer in read else self._begins[position]).append(buffer)
             elif is_run and isinstance(self._schedule[life.touched_by[-1]], Run):
                 # Of consecutive kernels only the last counts.
                 life.touched_by[-1] = position

@@ -15,14 +15,17 @@ from vdnnsim.dnn.step import Operand
 
 
 class Stream(Enum):
-    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and one for exchanges between GPUs.
+    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and those for exchanges between GPUs.
 
-    NCCL runs the collectives of a process group one after the other, on whatever streams they were issued.
+    NCCL runs the collectives of a process group one after the other, on whatever streams they were issued. Stages of a
+    pipeline send and receive at the same time.
     """
 
     COMPUTE = "compute"
     MEMORY = "memory"
     COMMUNICATION = "communication"
+    SEND = "send"
+    RECEIVE = "receive"
 
     # As that of `Phase`.
     __hash__ = object.__hash__
@@ -63,7 +66,7 @@ class Communicate:
     Attributes:
         layer, phase, algorithm, operands, operation, reads, writes: as of a Compute.
         collective: with other ranks, which are not part of the plan; None for a kernel.
-        stream: of communication, or that of compute, which waits until it is done.
+        stream: of communication, sends or receives, or that of compute, which waits until it is done.
     """
 
     layer: int

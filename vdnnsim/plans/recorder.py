@@ -113,7 +113,7 @@ class Recorder:
         else:
             for buffer in set(communicate.writes):
                 del self._in_flight[buffer]
-            self._last_copy[Stream.COMMUNICATION] = operation
+            self._last_copy[communicate.stream] = operation
         self._spans.append(Span(operation, communicate.stream, issue_s, start_s, end_s))
 
     def memory_change(self, change: PlacedChange, now_s: float) -> None:
@@ -159,7 +159,7 @@ class Recorder:
         """Return whether a change of an extent and a copy in flight concern different bytes, or are of one stream."""
         operation = self._plan.operations[change]
         if isinstance(operation, Allocate | Release):
-            return operation.stream is Stream.COMMUNICATION
+            return operation.stream is not Stream.COMPUTE
         return (
             isinstance(operation, AllocateExtent | ReleaseExtent)
             and isinstance(in_flight, Offload | Prefetch)
@@ -175,6 +175,8 @@ class Recorder:
                 return StallCause.ON_DEMAND
             case AllReduce():
                 return StallCause.AGGREGATION
+            case Communicate(stream=Stream.SEND | Stream.RECEIVE):
+                return StallCause.PIPELINE
             case Communicate():
                 return StallCause.COMMUNICATION
             case _:

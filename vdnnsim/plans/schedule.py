@@ -6,6 +6,7 @@ workload's step by number. They may be in any order that respects data dependenc
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -189,5 +190,12 @@ def update(workload: Workload) -> list[Run]:
 
 
 def iteration(workload: Workload) -> list[Run]:
-    """Return the kernels of an iteration: forward, backward and update."""
+    """Return the kernels of an iteration: forward, backward and update, or as they were captured in a pipeline."""
+    if workload.has_pipeline:
+        counts = Counter[tuple[int, Phase]]()
+        runs = []
+        for each in workload.step.operations:
+            runs.append(Run(workload.graph.layers[each.layer], each.phase, operation=counts[each.layer, each.phase]))
+            counts[each.layer, each.phase] += 1
+        return runs
     return forward(workload) + backward(workload) + update(workload)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vdnnsim.cost.table import KernelChoice
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, StepOperation
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plans import operations
@@ -105,9 +106,8 @@ class ByLifetime:
             *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces)),
         )
         if operation.collective is not None or operation.aside:
-            stream = Stream.COMMUNICATION if operation.aside else Stream.COMPUTE
             launched: operations.Operation = operations.Communicate(
-                layer.index, phase, choice.algorithm, operands, number, operation.collective, stream
+                layer.index, phase, choice.algorithm, operands, number, operation.collective, _stream_of(operation)
             )
         else:
             launched = operations.Compute(
@@ -143,6 +143,15 @@ class ByLifetime:
 
     def _new_workspace(self, name: str, nbytes: int, layer: Layer) -> int:
         return self._plan.buffer(name, BufferKind.WORKSPACE, nbytes, layer.stage)
+
+
+def _stream_of(operation: StepOperation) -> Stream:
+    """Return the stream of a collective, or of a copy beside kernels."""
+    if not operation.aside:
+        return Stream.COMPUTE
+    if operation.collective is None or not operation.collective.is_point_to_point:
+        return Stream.COMMUNICATION
+    return Stream.SEND if operation.collective.kind is CollectiveKind.SEND else Stream.RECEIVE
 
 
 Scheme = Callable[[Draft], ByLifetime]

@@ -22,6 +22,7 @@ class StallCause(Enum):
     ON_DEMAND = "waits for a fetch on demand"
     AGGREGATION = "waits for gradients of other GPUs"
     COMMUNICATION = "waits for a collective"
+    PIPELINE = "waits for another stage"
     PINNING = "host pins memory"
     HOST = "waits for the host to issue"
 

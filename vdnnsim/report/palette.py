@@ -19,6 +19,7 @@ OFFLOAD: Final = "#e69f00"
 PREFETCH: Final = "#cc79a7"
 EXCHANGE: Final = "#b8a500"
 _COLLECTIVE: Final = "#5d3a9b"
+_PIPELINE: Final = "#c9b6e4"
 _ON_DEMAND: Final = "#8e2f6b"
 
 PHASE_COLORS: Final = {
@@ -35,6 +36,7 @@ STREAM_COLORS: Final = {
     "fetch on demand": _ON_DEMAND,
     "exchange of gradients": EXCHANGE,
     "communication": _COLLECTIVE,
+    "pipeline": _PIPELINE,
 }
 """By `kind_of` an operation."""
 STALL_COLORS: Final = {
@@ -43,6 +45,7 @@ STALL_COLORS: Final = {
     StallCause.ON_DEMAND: _ON_DEMAND,
     StallCause.AGGREGATION: EXCHANGE,
     StallCause.COMMUNICATION: _COLLECTIVE,
+    StallCause.PIPELINE: _PIPELINE,
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }

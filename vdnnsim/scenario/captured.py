@@ -71,6 +71,8 @@ def read_captured(
         )
     read = [_read(each, folder) for each in entries]
     steps = [step for step, _ in read]
+    if steps[0].pipeline > 1:
+        return _pipeline(keys[STEP], steps, tuple(source for _, source in read), execution)
     _check_same(entries, steps)
     by_tokens: dict[int, list[CapturedStep]] = {}
     for step in steps:
@@ -88,6 +90,29 @@ def read_captured(
         return model, model.workload(model.base.batch_size if batch is None else batch.integer(1, largest_batch))
     except ScenarioError as failure:
         raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
+
+
+def _pipeline(
+    place: Entry, steps: Sequence[CapturedStep], sources: tuple[tuple[str, str], ...], execution: Execution
+) -> tuple[CapturedModel, CapturedWorkload]:
+    """Return the model and workload of all ranks of a pipeline."""
+    first = steps[0]
+    found, wanted = [each.position for each in steps], list(range(first.pipeline))
+    if found != wanted or any((each.parallel, each.batch_size) != (first.parallel, first.batch_size) for each in steps):
+        raise place.wrong(
+            f"found ranks {', '.join(map(str, found))} of {first.parallel}, expected a step of each of {len(wanted)}, "
+            "in order, of one layout and batch"
+        )
+    try:
+        model = pipeline_of([as_executed(each, execution) for each in steps], sources)
+        return model, model.workload(first.batch_size)
+    except ScenarioError as failure:
+        raise place.wrong(str(failure)) from None
+
+
+def pipeline_of(steps: Sequence[CapturedStep], sources: tuple[tuple[str, str], ...]) -> CapturedModel:
+    """Return the model whose pipeline has these ranks."""
+    return CapturedModel(steps[0], sources=sources, pipeline=steps)
 
 
 def as_executed(step: CapturedStep, execution: Execution) -> CapturedStep:
@@ -165,4 +190,5 @@ def scenario_of(
         sources=(*model.sources, *profile.sources),
         captured=model,
         execution=execution,
+        gpus=max(1, len(model.pipeline)),
     )

@@ -27,6 +27,7 @@ from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
+from vdnnsim.policies.pytorch import PyTorch
 
 Made = TypeVar("Made")
 
@@ -38,10 +39,11 @@ class Simulator:
     Attributes:
         limits: the memory of one GPU, and its equal share of the host's.
         gpus: how many GPUs train together, the first of the machine; of a captured rank as many as there are ranks, or
-            one, which stands for all.
+            one, which stands for all. Of a pipeline one for each of its ranks, whose data it stands for.
         gradients: how they add up gradients; None if they do not.
         progress, deadline: as of a `Setting`.
         as_run: changes plans to what is run, if that differs.
+        pipeline: the workloads of the ranks of a pipeline; of others none.
     """
 
     workload: Workload
@@ -55,6 +57,7 @@ class Simulator:
     progress: Callable[[str], object] | None = None
     as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
     deadline: Deadline = NEVER
+    pipeline: tuple[CapturedWorkload, ...] = ()
 
     @classmethod
     def of(
@@ -148,7 +151,7 @@ class Simulator:
 
     def oracle(self) -> RunMetrics:
         """Return the metrics of base(p) in unlimited memory, of several GPUs of the slowest."""
-        plans = self.completed((Base().plan(self.setting()),) * self.gpus)
+        plans = self.completed(self._plans(Base()))
         server_trace = self.replay(plans, once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
@@ -183,7 +186,17 @@ class Simulator:
                 f"{policy.label}: {workload.graph.name} was recorded as a trace, which has no lifetimes; expected "
                 "base(p), or a step with an execution trace"
             )
-        return self.ready(make_plans(policy, self.setting()), policy.label)
+        return self.ready(self._plans(policy), policy.label)
+
+    def _plans(self, policy: Policy) -> tuple[TrainingPlan, ...]:
+        if not self.workload.has_pipeline:
+            return make_plans(policy, self.setting())
+        if not isinstance(policy, Base | PyTorch):
+            raise PolicyError(
+                f"{policy.label}: plans no pipeline, which is replayed as it was captured; expected pytorch"
+            )
+        ranks = (replace(self, workload=each, gpus=1) for each in self.pipeline or (self.workload,))
+        return tuple(policy.plan(each.setting()) for each in ranks)
 
     def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
         if len(plans) != self.gpus:
@@ -211,7 +224,8 @@ class Simulator:
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
         placed = [each for each in placements if isinstance(each, Placement)]
         work = list(zip(plans, placed, strict=True))
-        alike = [range(ranks_of(self.workload))] if ranks_of(self.workload) > self.gpus else ()
+        each = ranks_of(self.workload) // self.gpus
+        alike = [range(gpu * each, (gpu + 1) * each) for gpu in range(self.gpus)] if each > 1 else ()
         return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution, alike)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:

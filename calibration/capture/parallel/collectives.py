@@ -81,6 +81,9 @@ def _of_library(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> E
     whole = max((sum(map(_nbytes, tensors)) for tensors, _ in parts), default=0)
     first = next(each for tensors, _ in parts for each in tensors)
     flat = tuple((each, access) for tensors, access in parts for each in tensors)
+    if kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE):
+        stride = _ranks(group)[args[2]] - distributed.get_rank()
+        return Exchange(Collective(kind, whole, element_type_of(first), 2, stride), flat, asynchronous=True)
     asynchronous = next((bool(value) for key, value in named.items() if key.startswith("async")), False)
     return Exchange(_collective(kind, whole, first, _ranks(group)), flat, asynchronous=asynchronous)
 

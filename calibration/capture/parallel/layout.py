@@ -1,4 +1,4 @@
-"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`, `hsdp=2x4`, `tp=8`, `ranks=8`."""
+"""Layouts of a model over several GPUs: `ddp=8`, `zero1=8`, `fsdp=8`, `hsdp=2x4`, `tp=8`, `pp=4`, `ranks=8`."""
 
 import re
 from collections.abc import Mapping
@@ -22,29 +22,34 @@ _DATA: Final[Mapping[str, str]] = MappingProxyType(
 )
 """How the data is parallel, and what of PyTorch does it."""
 _TENSOR: Final = "tp"
+_PIPELINE: Final = "pp"
+_INTERLEAVE: Final = "interleave"
 _RESHARD: Final = "reshard=never"
 _SEQUENCE: Final = "sp=never"
 _NEVER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"reshard": (_RESHARD, "reshards"), "sp": (_SEQUENCE, "shares_tokens")}
 )
 """What a layout does unless it says so, and its field."""
-_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8, fsdp=4,tp=2 or ranks=8"
+_EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2 or ranks=8"
 _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one model is spread over ranks; those of tensor parallelism are neighbours, then shards, then copies.
+    """How one model is spread over ranks: those of tensor parallelism are neighbours, then shards, copies, and stages.
 
     Attributes:
         text: as it was named.
-        data: a key of `_DATA`; empty for tensor parallelism alone.
+        data: a key of `_DATA`; empty for tensor or pipeline parallelism alone.
         copies: groups of ranks that hold a copy each.
         shards: ranks over which FSDP shards a copy.
         tensor: ranks over which each layer is split.
         reshards: whether blocks free their weights after forward, and gather them again.
         shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
+        pipeline: ranks of a pipeline, each of which has some of the blocks.
+        interleave: stages of each rank of the pipeline.
+        position: in the pipeline, of the rank that is captured.
     """
 
     text: str
@@ -54,11 +59,29 @@ class Layout:
     tensor: int = 1
     reshards: bool = True
     shares_tokens: bool = True
+    pipeline: int = 1
+    interleave: int = 1
+    position: int = 0
 
     @property
     def ranks(self) -> int:
         """All ranks."""
+        return self.ranks_of_stage * self.pipeline
+
+    @property
+    def ranks_of_stage(self) -> int:
+        """Ranks that run the same layers."""
         return self.copies * self.shards * self.tensor
+
+    @property
+    def rank(self) -> int:
+        """The rank that is captured."""
+        return self.position * self.ranks_of_stage
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether DistributedDataParallel may be around the model."""
+        return self.data in {"ddp", "zero1", "ranks"}
 
     @property
     def is_sharded(self) -> bool:
@@ -80,15 +103,23 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     layout = Layout(text)
     for term in text.split(","):
         name, _, value = term.partition("=")
-        if name not in (known := (*_DATA, _TENSOR, *_NEVER)):
+        if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_NEVER)):
             raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
-        if (name in _DATA and layout.data) or (name == _TENSOR and layout.tensor > 1):
+        twice = {_TENSOR: layout.tensor, _PIPELINE: layout.pipeline, _INTERLEAVE: layout.interleave}.get(name, 1) > 1
+        if (name in _DATA and layout.data) or twice:
             raise CaptureError(f"{where}: found {quote(text)}, expected one of {layout.data or name} and {name}")
         layout = replace(layout, **_term(name, value, where))
     if not layout.reshards and not layout.is_sharded:
         raise CaptureError(f"{where}: found {_RESHARD} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
     if not layout.shares_tokens and layout.tensor == 1:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
+    if layout.interleave > 1 and layout.pipeline == 1:
+        raise CaptureError(f"{where}: found {_INTERLEAVE} in {quote(text)}, expected it beside pp=N")
+    if layout.pipeline > 1 and (layout.tensor > 1 or not (layout.is_sharded or not layout.data)):
+        raise CaptureError(
+            f"{where}: found {quote(text)}, expected pp=N alone or beside fsdp=N, zero2=N or hsdp=RxS: stages of "
+            "others are not captured"
+        )
     if layout.tensor > 1 and layout.is_given:
         raise CaptureError(f"{where}: found {quote(text)}, expected ranks=N alone, for the model says how")
     if layout.tensor > 1 and layout.data in {"ddp", "zero1"}:
@@ -110,6 +141,8 @@ def check_beside(layout: Layout, *, lora: int, checkpointing: str, loss_chunks: 
             raise CaptureError(f"{name}: found with {layout.text}, expected it in the function that makes the model")
     if layout.tensor > 1 and loss_chunks > 1:
         raise CaptureError(f"loss_chunks: found with {layout.text}, whose logits are split by class")
+    if layout.pipeline > 1 and loss_chunks > 1:
+        raise CaptureError(f"loss_chunks: found with {layout.text}, whose last stage returns logits")
 
 
 def _term(name: str, value: str, where: str) -> dict[str, Any]:
@@ -129,6 +162,10 @@ def _term(name: str, value: str, where: str) -> dict[str, Any]:
     match name:
         case "tp":
             return {"tensor": int(value)}
+        case "pp":
+            return {"pipeline": int(value)}
+        case "interleave":
+            return {name: int(value)}
         case "fsdp":
             return {"data": name, "shards": int(value)}
         case "zero2":

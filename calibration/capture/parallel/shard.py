@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,11 +21,12 @@ from vdnnsim.units import Precision
 
 
 def spread(
-    model: nn.Module, layout: Layout, precision: Precision, device_type: str, checkpointing: str = ""
+    model: nn.Module, layout: Layout, precision: Precision, mesh: DeviceMesh | None, checkpointing: str = ""
 ) -> nn.Module:
     """Return a model in a layout, in a process that is one of its ranks, with checkpoints of its blocks.
 
-    Layers are split first, then checkpoints are made, then the data are parallel, as torchtitan does it.
+    Layers are split first, then checkpoints are made, then the data are parallel, as torchtitan does it. A model that
+    its own code has wrapped needs no mesh.
 
     DDP reduces gradients in its buckets of 25 MiB, a second copy of them, beside backward.
     FSDP shards the blocks of the model, each by itself, and then the rest. In mixed precision it gathers parameters in
@@ -33,22 +35,26 @@ def spread(
     Raises:
         CaptureError: the model has no place in the layout.
     """
-    if layout.is_given:
+    if mesh is None:
         return _as_wrapped(model, layout, precision)
-    mesh = _mesh(layout, device_type)
     if layout.tensor > 1:
         split(model, mesh["tensor"], shares_tokens=layout.shares_tokens)
     if checkpointing:
         checkpoint_blocks(model, checkpointing)
     if layout.is_sharded:
-        _shard(model, mesh, layout, precision)
+        shard(model, blocks_of(model), mesh, layout, precision)
         return model
     return _replicated(model) if layout.copies > 1 else model
 
 
-def _mesh(layout: Layout, device_type: str) -> DeviceMesh:
-    """Return the ranks of a layout in a mesh, those of tensor parallelism next to each other."""
-    sizes = {"copies": layout.copies, "shards": layout.shards, "tensor": layout.tensor}
+def mesh_of(layout: Layout, device_type: str) -> DeviceMesh | None:
+    """Return the ranks of a layout in a mesh, those of tensor parallelism next to each other.
+
+    None where the user's code makes it.
+    """
+    if layout.is_given:
+        return None
+    sizes = {"stages": layout.pipeline, "copies": layout.copies, "shards": layout.shards, "tensor": layout.tensor}
     kept = {name: size for name, size in sizes.items() if size > 1}
     return init_device_mesh(device_type, tuple(kept.values()), mesh_dim_names=tuple(kept))
 
@@ -115,7 +121,10 @@ def _reduce(
     return done
 
 
-def _shard(model: nn.Module, mesh: DeviceMesh, layout: Layout, precision: Precision) -> None:
+def shard(
+    model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, layout: Layout, precision: Precision
+) -> None:
+    """Shard blocks of a model by FSDP, each by itself, and then the rest."""
     narrow = precision.autocast
     wanted: dict[str, Any] = {
         "mesh": mesh["copies", "shards"] if layout.copies > 1 else mesh["shards"],
@@ -124,7 +133,7 @@ def _shard(model: nn.Module, mesh: DeviceMesh, layout: Layout, precision: Precis
             reduce_dtype=torch.float32 if narrow else None,
         ),
     }
-    for block in blocks_of(model):
+    for block in blocks:
         fully_shard(block, reshard_after_forward=layout.reshards, **wanted)
     # By default the last to run forward keeps its weights, as the first to run backward.
     fully_shard(model, reshard_after_forward=None if layout.reshards else False, **wanted)

@@ -67,9 +67,9 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
     for owner, name, first, its in ties:
         setattr(owner, name, getattr(first, its))
     for pair in pairs.values():
-        pair.register_forward_pre_hook(_on_first(lambda x: _placed(x, mesh, between, _WHOLE)), with_kwargs=True)
+        pair.register_forward_pre_hook(on_first(lambda x: _placed(x, mesh, between, _WHOLE)), with_kwargs=True)
     if shares_tokens:
-        blocks[0].register_forward_pre_hook(_on_first(lambda x: _shared(x, mesh)), with_kwargs=True)
+        blocks[0].register_forward_pre_hook(on_first(lambda x: _shared(x, mesh)), with_kwargs=True)
         if not heads:
             blocks[-1].register_forward_hook(lambda _, __, y: _whole(y, mesh))
 
@@ -161,7 +161,7 @@ def _whole(y: Any, mesh: DeviceMesh) -> Any:  # noqa: ANN401 - what a block retu
     return _placed(y, mesh, _TOKENS, _WHOLE).to_local()
 
 
-def _on_first(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+def on_first(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
     """Return a hook that changes the first tensor among the arguments of a module."""
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -40,8 +40,8 @@ class ResizeListener(Protocol):
 
 
 @contextmanager
-def rank_of(ranks: int, device_type: str | None = None) -> Iterator[None]:
-    """Be rank 0 of so many, whose collectives end at once and leave arbitrary results.
+def rank_of(ranks: int, device_type: str | None = None, rank: int = 0) -> Iterator[None]:
+    """Be one rank of so many, whose collectives end at once and leave arbitrary results.
 
     Operators within `DTensor`s are dispatched, not those on them. The loss of logits that are split by class is
     computed on these parts. Code within that makes a mesh gets one of a device type, if one is given.
@@ -51,7 +51,7 @@ def rank_of(ranks: int, device_type: str | None = None) -> Iterator[None]:
     """
     own = not distributed.is_initialized()
     if own:
-        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+        distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
     elif distributed.get_world_size() != ranks:
         found = distributed.get_world_size()
         raise CaptureError(f"--parallel: found {ranks} ranks, but this process is one of {found}; expected {found}")

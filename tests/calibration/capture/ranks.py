@@ -6,6 +6,7 @@ python -m tests.calibration.capture.ranks RANK PORT LAYOUT
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,11 +14,12 @@ import torch
 from torch import distributed, nn
 from torch._ops import OpOverload
 
+from calibration.capture.iteration import prepare
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.collectives import exchange_of
 from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.parallel.world import rank_of
-from calibration.capture.program import Program, prepare
+from calibration.capture.program import Program
 from calibration.capture.schemas import OperatorMode
 from vdnnsim.dnn.collective import Collective
 from vdnnsim.dnn.workload import Mode
@@ -104,9 +106,14 @@ class Decoder(nn.Module):
         return logits
 
 
-def program(layout: str, precision: Precision = Precision.FLOAT32, **others: Any) -> Program:  # noqa: ANN401 - fields
+def program(
+    layout: str,
+    precision: Precision = Precision.FLOAT32,
+    position: int = 0,
+    **others: Any,  # noqa: ANN401 - fields
+) -> Program:
     """Return a program of `Net`, or of `Decoder` where layers are split."""
-    parsed = parse_layout(layout) if layout else None
+    parsed = replace(parse_layout(layout), position=position) if layout else None
     splits = parsed is not None and parsed.tensor > 1
     asked: dict[str, Any] = {
         "make_model": Decoder if splits else Net,
@@ -116,10 +123,11 @@ def program(layout: str, precision: Precision = Precision.FLOAT32, **others: Any
         ),
         "loss": AssumedLoss("net") if splits else lambda y: y.float().sum(),
         "optimizer": "adamw",
+        "mode": Mode.TRAINING,
+        "batch_size": SAMPLES,
+        "layout": parsed,
     }
-    return Program(
-        name="net", mode=Mode.TRAINING, precision=precision, batch_size=SAMPLES, layout=parsed, **(asked | others)
-    )
+    return Program(name="net", precision=precision, **(asked | others))
 
 
 class Collectives(OperatorMode):  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from socket import socket
 from types import SimpleNamespace
 from typing import ClassVar
@@ -35,6 +36,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.policies.pytorch import PyTorch
@@ -98,6 +100,10 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("ranks=4,tp=2", "found 'ranks=4,tp=2', expected ranks=N alone"),
         ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
+        ("fsdp=4,interleave=2", "found interleave in 'fsdp=4,interleave=2', expected it beside pp=N"),
+        ("pp=2,ddp=2", "found 'pp=2,ddp=2', expected pp=N alone or beside fsdp=N"),
+        ("pp=2,tp=2", "found 'pp=2,tp=2', expected pp=N alone"),
+        ("pp=2,pp=2", "expected one of pp and pp"),
     ],
 )
 def test_another_text_is_no_layout(text: str, message: str) -> None:
@@ -544,6 +550,94 @@ def test_a_wrapped_model_that_does_not_fit_is_refused(
 def test_a_wrapped_model_has_no_second_layout() -> None:
     with pytest.raises(CaptureError, match="with --parallel ranks=N"):
         captured("fsdp=4", make_model=by_fsdp)
+
+
+class Four(Net):
+    """Four blocks and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks.extend(Block() for _ in range(2))
+
+
+def stage(layout: str, position: int, **others: object) -> CapturedStep:
+    return captured(layout, position=position, accumulate=4, **others)
+
+
+def test_stages_run_forward_and_backward_in_the_order_of_1f1b() -> None:
+    """Each has one of two blocks, and the last the head. Activations of 6 x 16 numbers are sent.
+
+    The first runs two forwards ahead; it sends the second result as it asks for the first gradient, and so on. The last
+    runs backward of each micro-batch at once.
+    """
+    first, last = stage("pp=2", 0), stage("pp=2", 1)
+
+    assert [(each.parameters, each.batch_size, each.position) for each in (first, last)] == [
+        (2128, 24, 0),
+        (2128 + 136, 24, 1),
+    ]
+    send, receive = "send", "receive"
+    assert [each.kind.value for each in collectives(first)] == [send, *[send, receive] * 3, receive]
+    assert [each.kind.value for each in collectives(last)] == [receive, *[send, receive] * 3, send]
+    assert {(each.nbytes, each.ranks, each.stride) for each in collectives(first)} == {(6 * 16 * 4, 2, 1)}
+    assert {(each.nbytes, each.ranks, each.stride) for each in collectives(last)} == {(6 * 16 * 4, 2, -1)}
+    ran = [(phase, len(list(same))) for phase, same in groupby(each.phase for each in last.operations)]
+    assert [phase for phase, _ in ran] == [F, B] * 4 + [Phase.UPDATE]
+
+
+def test_a_first_stage_keeps_what_is_saved_of_two_micro_batches() -> None:
+    """Of each the wide activation of 6 x 64 numbers, before and behind the function between, and none of four."""
+    first = stage("pp=2", 0)
+
+    wide = [each for each in first.storages if each.nbytes == 6 * 64 * 4 and each.kind is BufferKind.FEATURE_MAP]
+    starts = Counter(next(iter(each.name.split())) for each in wide)
+    assert starts["relu"] == 4
+    of_relu = [number for number, each in enumerate(first.storages) if each in wide and each.name.startswith("relu")]
+    ends = [first.storages[number].freed_after or 0 for number in of_relu]
+    begins = [first.first_use[number] for number in of_relu]
+    live = [sum(begin <= at <= end for begin, end in zip(begins, ends, strict=True)) for at in range(max(ends))]
+    assert max(live) == 2
+
+
+def test_interleaved_stages_of_a_rank_exchange_each_activation() -> None:
+    """Of four stages the first rank has the first and the third, between which the second rank has one."""
+    first = stage("pp=2,interleave=2", 0, make_model=Four)
+
+    assert first.parameters == 2 * 2128
+    assert Counter(each.kind.value for each in collectives(first)) == {"send": 3 * 4, "receive": 3 * 4}
+
+
+def test_shards_of_a_stage_are_reduced_once() -> None:
+    """Behind the last micro-batch; the ranks of a stage are neighbours, those of the other two apart."""
+    step = stage("pp=2,fsdp=2", 1, precision=Precision.AMP_BFLOAT16, checkpointing="full")
+
+    found = Counter((each.kind.value, each.stride) for each in collectives(step))
+    assert found["reduce_scatter", 1] == 2
+    assert (found["receive", -2], found["send", -2]) == (4, 4)
+    assert {each.nbytes for each in collectives(step) if each.kind is CollectiveKind.SEND} == {6 * 16 * 2}
+
+
+def bare() -> nn.Module:
+    model = Net()
+    model.scale = nn.Parameter(torch.ones(1))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"layout": "pp=4"}, "Net has 2 equal blocks, expected at least 4"),
+        ({"accumulate": 1}, "accumulate: found 1 micro-batches in pp=2"),
+        ({"make_model": lambda: nn.Linear(16, 8)}, "Linear runs no list of equal blocks"),
+        ({"make_model": bare}, "Net: holds scale beside its blocks"),
+        ({"mode": Mode.INFERENCE}, "found pp=2 with inference"),
+        ({"precision": Precision.AMP_FLOAT16}, "found pp=2 with a gradient scaler"),
+        ({"loss_chunks": 2}, "loss_chunks: found with pp=2"),
+    ],
+)
+def test_a_pipeline_that_cannot_run_is_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        captured(**{"layout": "pp=2", "accumulate": 4, **asked})  # type: ignore[arg-type]  # fields of a program
 
 
 @pytest.mark.thorough

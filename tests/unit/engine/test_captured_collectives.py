@@ -5,12 +5,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.captured_steps import sharded
+from tests.captured_steps import sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.metrics import stall_seconds
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
@@ -18,6 +20,7 @@ from vdnnsim.plans.operations import Allocate, Communicate, Release, Stream
 from vdnnsim.plans.placement import PlacedChange
 from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.trace import IterationTrace, StallCause
+from vdnnsim.policies.base import Resident
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.simulator import Simulator
 
@@ -134,6 +137,40 @@ def test_a_rank_of_a_server_stands_for_the_others() -> None:
     copies = [each.setting().copies.seconds(Direction.D2H, 10) for each in simulators]
     assert copies == [1.0, 2.0]
     assert replay(sharded()).spans == replay(msgspec.structs.replace(sharded(), ranks=2)).spans
+
+
+def test_stages_of_a_pipeline_wait_for_each_other() -> None:
+    """What is sent takes 2 s. The first rank's forwards end at 1 and 2, their results arrive at 3 and 5.
+
+    The second rank's forwards end at 4 and 6, its backwards at 5 and 7, their gradients arrive at 7 and 9; it adds up
+    until 8 and updates until 9. Backward of the first ends at 8 and 10, its sum at 11, its update at 12.
+    """
+    first, last = map(CapturedWorkload.of, staged())
+    server = replace(SERVER, gpu=FAST, topology=PEERED)
+    alone = Simulator.of(first, server, MemoryModel.IDEAL, PinnedMemory.ARENA, gpus=2)
+    simulator = replace(alone, pipeline=(first, last))
+
+    traces = [each.trace for each in simulator.run(PyTorch(), simulator.oracle())]
+
+    assert [ends(each, Stream.COMPUTE) for each in traces] == [
+        pytest.approx([1, 2, 8, 10, 11, 12], abs=1e-3),
+        pytest.approx([4, 5, 6, 7, 8, 9], abs=1e-3),
+    ]
+    assert [ends(each, Stream.SEND) for each in traces] == [pytest.approx(at, abs=1e-3) for at in ([3, 5], [7, 9])]
+    assert [ends(each, Stream.RECEIVE) for each in traces] == [pytest.approx(at, abs=1e-3) for at in ([7, 9], [3, 5])]
+    assert [dict(stall_seconds(each)) for each in traces] == [
+        {StallCause.PIPELINE: pytest.approx(6, abs=1e-2)},
+        {StallCause.PIPELINE: pytest.approx(3, abs=1e-2)},
+    ]
+    assert first.phases(first.graph.layers[0]) == (Phase.FORWARD, Phase.BACKWARD)
+
+
+def test_a_pipeline_is_replayed_as_it_was_captured() -> None:
+    first, last = map(CapturedWorkload.of, staged())
+    simulator = replace(Simulator.of(first, SERVER, MemoryModel.IDEAL, PinnedMemory.ARENA), pipeline=(first, last))
+
+    with pytest.raises(PolicyError, match="expected pytorch"):
+        simulator.planned(Resident())
 
 
 def test_memory_of_the_communication_stream_may_change_under_its_collectives(trace: IterationTrace) -> None:

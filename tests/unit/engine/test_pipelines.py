@@ -130,13 +130,13 @@ def test_stages_wait_for_each_other() -> None:
     def ends(stage: int, stream: Stream) -> list[float]:
         return [round(span.end_s, 3) for span in (first, last)[stage].spans_on(stream)]
 
-    assert (ends(0, Stream.COMPUTE), ends(0, Stream.COMMUNICATION)) == ([1.0, 5.6], [1.8, 4.6])
-    assert (ends(1, Stream.COMMUNICATION), ends(1, Stream.COMPUTE)) == ([1.8, 4.6], [2.8, 3.8])
+    assert [ends(0, each) for each in (Stream.COMPUTE, Stream.SEND, Stream.RECEIVE)] == [[1.0, 5.6], [1.8], [4.6]]
+    assert [ends(1, each) for each in (Stream.RECEIVE, Stream.COMPUTE, Stream.SEND)] == [[1.8], [2.8, 3.8], [4.6]]
     waits = [[(each.cause, round(each.end_s - each.start_s, 2)) for each in stage.stalls] for stage in (first, last)]
-    assert waits == [[(StallCause.COMMUNICATION, 3.6)], [(StallCause.COMMUNICATION, 1.8)]]
+    assert waits == [[(StallCause.PIPELINE, 3.6)], [(StallCause.PIPELINE, 1.8)]]
 
 
 def test_a_send_that_nobody_receives_ends_in_a_message() -> None:
-    with pytest.raises(SimulationDeadlock, match="communication stream at operation") as caught:
+    with pytest.raises(SimulationDeadlock, match="send stream at operation") as caught:
         replay(first_stage(sends=2), last_stage())
     assert "send of 2 ranks in forward of fc1" in str(caught.value)

@@ -19,7 +19,13 @@ from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.report.palette import kind_of
 
-_THREADS: Final = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
+_THREADS: Final = {
+    Stream.COMPUTE: 1,
+    Stream.MEMORY: 2,
+    Stream.COMMUNICATION: 4,
+    Stream.SEND: 5,
+    Stream.RECEIVE: 6,
+}
 _STALL_THREAD: Final = 3
 _IN_USE: Final = "memory in use (bytes)"
 Event = dict[str, Any]
@@ -56,8 +62,9 @@ def operation_text(plan: TrainingPlan, position: int) -> str:
 
 def _names(result: ScenarioResult, row: PolicyResult) -> Iterator[Event]:
     threads = {number: f"{stream.value} stream" for stream, number in _THREADS.items()} | {_STALL_THREAD: "stalls"}
-    if not row.trace.spans_on(Stream.COMMUNICATION):
-        del threads[_THREADS[Stream.COMMUNICATION]]
+    for stream in (Stream.COMMUNICATION, Stream.SEND, Stream.RECEIVE):
+        if not row.trace.spans_on(stream):
+            del threads[_THREADS[stream]]
     yield from _track_names(row.gpu, f"GPU {row.gpu}: {result.server.gpu.name}, {row.policy}", threads)
 
 

@@ -1,0 +1,149 @@
+"""The stages of one rank of a pipeline, run by the schedules of torch.distributed.pipelining."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+
+from calibration.capture.checkpointing import checkpoint_blocks
+from calibration.capture.parallel.layout import Layout
+from calibration.capture.parallel.shard import mesh_of, shard
+from calibration.capture.parallel.stages import Autocast, Given, cut, join, order_of
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import CaptureError
+from vdnnsim.units import Precision
+
+
+class _ScheduledStage(PipelineStage):
+    """Runs a stage on the micro-batches of an iteration, and calls `enter` with each phase at its begin."""
+
+    batches: Sequence[Given] = ()
+    enter: Callable[[Phase], object]
+
+    def forward_one_chunk(
+        self,
+        fwd_chunk_id: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,  # noqa: ARG002 - those of the micro-batch
+        save_forward_output: bool = True,  # noqa: FBT001, FBT002 - PyTorch's
+    ) -> Any:  # noqa: ANN401 - as of the stage
+        self.enter(Phase.FORWARD)
+        return super().forward_one_chunk(fwd_chunk_id, args, {"given": self.batches[fwd_chunk_id]}, save_forward_output)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's
+        self.enter(Phase.BACKWARD)
+        super().backward_one_chunk(*args, **kwargs)
+
+    def _agreed(self, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401 - PyTorch's
+        """Say that all stages know their shapes, which the other ranks are not there to confirm."""
+        return torch.ones(1)
+
+    _warmup_forward_vote = _warmup_backward_result = _agreed
+
+
+@dataclass
+class Pipeline:
+    """The stages of one rank and their schedule.
+
+    Attributes:
+        model: all stages.
+        targets: stand for labels, which the loss has itself; None where this rank has not the last stage.
+    """
+
+    model: nn.Module
+    stages: Sequence[_ScheduledStage]
+    schedule: Any
+    targets: torch.Tensor | None
+
+    @property
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """Memory for what is received, of each micro-batch, from the first iteration on."""
+        for stage in self.stages:
+            for infos in (*stage.args_recv_info.values(), *stage.grad_recv_info.values()):
+                yield from (each.buffer for each in infos if isinstance(each.buffer, torch.Tensor))
+
+    def run(self, batches: Sequence[Given], enter: Callable[[Phase], object]) -> list[torch.Tensor]:
+        """Run forward and backward of all micro-batches; return the losses, which the last stage has."""
+        for each in self.stages:
+            each.batches, each.enter = batches, enter
+        losses: list[torch.Tensor] = []
+        self.schedule.step(target=self.targets, losses=losses, return_outputs=False)
+        return losses
+
+
+def pipelined(
+    model: nn.Module,
+    layout: Layout,
+    precision: Precision,
+    checkpointing: str,
+    device_type: str,
+    batches: Sequence[Given],
+    autocast: Autocast,
+    loss: Callable[[Any], torch.Tensor],
+) -> Pipeline:
+    """Return the stages of this rank, in a process that is one of its ranks.
+
+    Args:
+        model: all of it, which is cut into the stages.
+        layout: with a pipeline.
+        precision: with FSDP in the types of its own policy.
+        checkpointing: of blocks.
+        device_type: of the stages.
+        batches: of an iteration.
+        autocast: in which forward runs, unless FSDP has its own types.
+        loss: of what the last stage returns.
+
+    Raises:
+        CaptureError: the model cannot be cut, or the schedule takes no such number of micro-batches.
+    """
+    count = layout.pipeline * layout.interleave
+    order = order_of(model, batches[0], autocast)
+    if len(order.blocks) < count:
+        raise CaptureError(
+            f"--parallel: {layout.text}: {type(model).__name__} has {len(order.blocks)} equal blocks, expected at "
+            f"least {count}, one for each stage"
+        )
+    mesh = mesh_of(layout, device_type)
+    assert mesh is not None, "the layout says how"
+    narrow = precision.autocast if layout.is_sharded else None
+    activation = torch.empty_like(
+        order.activation, dtype=getattr(torch, narrow.value) if narrow else None, requires_grad=True
+    )
+    stages: list[Any] = []
+    parts = [(model, order)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        parts += [copy.deepcopy(parts[0]) for _ in range(layout.interleave - 1)]
+    for part, index in zip(parts, range(layout.position, count, layout.pipeline), strict=True):
+        stage, blocks = cut(*part, index, count, autocast)
+        if checkpointing:
+            blocks = checkpoint_blocks(stage, checkpointing, blocks)
+        if layout.is_sharded:
+            shard(stage, blocks, mesh, layout, precision)
+        join(stage, blocks, index, count)
+        is_last = index == count - 1
+        stages.append(
+            _ScheduledStage(
+                stage,
+                index,
+                count,
+                torch.device(device_type),
+                input_args=(activation,) if index else (),
+                output_args=(activation,) * len(order.results) if is_last else (activation,),
+                group=mesh["stages"].get_group(),
+            )
+        )
+    chosen: dict[str, Any] = {"n_microbatches": len(batches), "loss_fn": lambda output, _: loss(output)}
+    try:
+        schedule = ScheduleInterleaved1F1B(stages, **chosen) if len(stages) > 1 else Schedule1F1B(stages[0], **chosen)
+    except ValueError as failure:
+        reason = " ".join(str(failure).split())
+        raise CaptureError(f"accumulate: found {len(batches)} micro-batches in {layout.text}: {reason}") from failure
+    modules = [each.submod for each in stages]
+    whole = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
+    return Pipeline(whole, stages, schedule, torch.empty(len(batches)) if stages[-1].is_last else None)
