@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 import torch
 
+from reports.capture.case import Case
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
 from tests.apply.training import Outcome, compare
-from tests.capture_zoo.case import Case
 from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import escape, page, table
 from vdnnsim.report.result_table import write_csv
@@ -63,7 +63,7 @@ COLUMNS = ("family", "model", "policy", *(each.name for each in fields(Outcome))
 
 def cases_of(family: str) -> Iterator[Case]:
     wanted = {*FROM.get(family, "").split(), *MORE.get(family, ())}
-    module = importlib.import_module(f"tests.capture_zoo.{family}_cases")
+    module = importlib.import_module(f"reports.capture.{family}_cases")
     return (each for each in module.cases() if each.name in wanted)
 
 

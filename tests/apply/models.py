@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from tests.capture_zoo.case import Case
+from reports.capture.case import Case
 from vdnnsim.units import Precision
 
 Network: TypeAlias = Any

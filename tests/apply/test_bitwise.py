@@ -6,13 +6,13 @@ from torch import Tensor, nn
 
 from calibration.apply.recipe import generator_of
 from calibration.capture.program import Arguments
+from reports.capture.case import Case
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.generated.blocks import Halved
 from tests.apply.generated.judging import Drawn, judge
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, loss, rows
 from tests.apply.training import Outcome, alike, compare, planned, request_of, train
-from tests.capture_zoo.case import Case
 
 
 def test_a_tensor_on_another_device_than_the_model_is_not_moved() -> None:

@@ -16,9 +16,9 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from calibration.capture.program import Arguments
+from reports.capture.case import Case
 from tests.apply.models import MODELS, Network, backward, image, loss, rows
 from tests.apply.training import Applied, alike, planned, requested, train, without
-from tests.capture_zoo.case import Case
 from vdnnsim.api.planning import Planned
 from vdnnsim.errors import ExecutionRefused
 

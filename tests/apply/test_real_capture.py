@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from calibration.apply.user_state import protecting_user_tensors
 from calibration.capture.program import Arguments
+from reports.capture.case import Case
 from tests.apply.models import Network, backward, loss
 from tests.apply.scripts import watched
 from tests.apply.training import alike, requested, train
-from tests.capture_zoo.case import Case
 from vdnnsim.api.planning import Planned
 from vdnnsim.errors import CaptureError
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from reports.capture.case import Case
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, Function, Network, loss, rows
 from tests.apply.training import alike, planned
-from tests.capture_zoo.case import Case
 from vdnnsim.api.planning import Planned
 
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")

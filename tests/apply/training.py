@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from calibration.capture.program import Arguments
+from reports.capture.case import Case
 from tests.apply.models import backward, loss
-from tests.capture_zoo.case import Case
 from vdnnsim.api.planning import Planned, PlanRequest, request_plan
 from vdnnsim.errors import PlanError
 from vdnnsim.planning import planner

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.capture_zoo.compiled import row_of
-from tests.capture_zoo.compiled_cases import CASES
+from reports.capture.compiled import row_of
+from reports.capture.compiled_cases import CASES
 
 pytestmark = pytest.mark.pretend
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibration.capture.program import Program
+from reports.capture.own_cases import Square
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
@@ -108,18 +109,6 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.lstm(x)[0][:, -1])  # type: ignore[no-any-return]
-
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
-        (x,) = ctx.saved_tensors
-        return 2 * x * gradient  # type: ignore[no-any-return]
 
 
 class Custom(nn.Module):

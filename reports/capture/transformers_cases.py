@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 
 from calibration.capture.program import Arguments
-from tests.capture_zoo.case import Case, config, images, tokens
+from reports.capture.case import Case, config, images, tokens
 from vdnnsim.units import Precision
 
 _SMALL = config(

@@ -1,6 +1,6 @@
 """Models as torch.compile makes them, captured, and compiled and run on a pretended GPU.
 
-    python -m calibration.pretend --hardware h100_sxm -- python -m tests.capture_zoo.compiled --out reports/capture
+    python -m calibration.pretend --hardware h100_sxm -- python -m reports.capture.compiled --out reports/capture
 
 On the pretended GPU Triton compiles the kernels, and PyTorch's allocator places the buffers. Each model has a process,
 for libraries keep memory.
@@ -25,9 +25,9 @@ from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.iteration import Iteration, prepare
 from calibration.capture.program import Program
 from calibration.pretend.inside.compiled import timed_kernels
-from tests.capture_zoo.case import Case
-from tests.capture_zoo.compiled_cases import CASES
-from tests.capture_zoo.pretended import ITERATIONS, simulated_peaks
+from reports.capture.case import Case
+from reports.capture.compiled_cases import CASES
+from reports.capture.pretended import ITERATIONS, simulated_peaks
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.report.document import Heading
@@ -60,6 +60,7 @@ class Row:
 
     @property
     def allocated_off(self) -> float:
+        """By how much the simulated peak is off."""
         return self.simulated_allocated / self.pretended_allocated - 1
 
 
@@ -172,7 +173,7 @@ def compiled_page(rows: Sequence[Row]) -> str:
             Heading("Compiled models, captured, and compiled and run on a pretended GPU", 1),
             escape(
                 f"On a pretended {CARD}, in bfloat16 by autocast, {ITERATIONS} iterations with AdamW; "
-                "`python -m tests.capture_zoo.compiled`. Captured for a card that is not there, without Triton; on the "
+                "`python -m reports.capture.compiled`. Captured for a card that is not there, without Triton; on the "
                 "pretended GPU as a user's script runs, with Triton's kernels and PyTorch's allocator."
             ),
             escape(

@@ -7,7 +7,7 @@ import torch
 import torchvision
 
 from calibration.capture.program import Arguments
-from tests.capture_zoo.case import Case, images
+from reports.capture.case import Case, images
 
 _CLASSIFIERS = {
     64: (

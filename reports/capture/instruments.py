@@ -72,6 +72,7 @@ def measure(program: Program) -> Measured:
 
 
 def replace_loss(iteration: Iteration, loss: Callable[[Any], torch.Tensor]) -> Iteration:
+    """Return an iteration that ends in another loss."""
     return replace(iteration, program=replace(iteration.program, loss=loss))
 
 

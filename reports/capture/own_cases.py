@@ -10,8 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibration.capture.program import Arguments
-from tests.calibration.capture.programs import Square
-from tests.capture_zoo.case import Case, images
+from reports.capture.case import Case, images
 from vdnnsim.units import Precision
 
 _WIDTH = 128
@@ -161,6 +160,18 @@ class Routed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         chosen = self.gate(x)[:, 0] > 0
         return torch.cat([self.left(x[chosen]), self.right(x[~chosen])])
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient  # type: ignore[no-any-return]
 
 
 def _rows(count: int = 32) -> Callable[[], Arguments]:

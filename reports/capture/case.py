@@ -43,6 +43,7 @@ class Case:
 
     @property
     def program(self) -> Program:
+        """The program that is captured."""
         packages = ["torch"] if self.family == "own" else ["torch", self.family]
         return Program(
             name=f"{self.family}:{self.name}",
@@ -59,14 +60,17 @@ class Case:
 
 
 def config(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - of a configuration
+    """Return keyword arguments as a dictionary."""
     return values
 
 
 def images(side: int, channels: int = 3, batch: int = 2) -> Callable[[], Arguments]:
+    """Return what makes a batch of square images."""
     return lambda: ((torch.randn(batch, channels, side, side),), {})
 
 
 def tokens(length: int, vocabulary: int = 1000, *, labels: bool = True) -> Callable[[], Arguments]:
+    """Return what makes two sequences of ids, with themselves as labels."""
 
     def make() -> Arguments:
         ids = torch.randint(3, vocabulary, (2, length))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.capture_zoo.case import Case, config, images, tokens
+from reports.capture.case import Case, config, images, tokens
 from vdnnsim.units import Precision
 
 _VOCABULARY = 2000

@@ -7,8 +7,8 @@ from typing import Any
 import peft
 from torch import nn
 
-from tests.capture_zoo.case import Case, config, tokens
-from tests.capture_zoo.transformers_cases import model
+from reports.capture.case import Case, config, tokens
+from reports.capture.transformers_cases import model
 
 _LLAMA = config(
     vocab_size=1000,

@@ -1,6 +1,6 @@
 """Memory of models, captured, simulated, and run on a pretended GPU.
 
-    python -m calibration.pretend --hardware rtx_4090 -- python -m tests.capture_zoo.pretended --out reports/capture
+    python -m calibration.pretend --hardware rtx_4090 -- python -m reports.capture.pretended --out reports/capture
 
 On the pretended GPU, `max_memory_allocated` and `max_memory_reserved` of PyTorch over three iterations, workspaces of
 libraries included. Each model has a process, for libraries keep memory.
@@ -19,7 +19,6 @@ from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.iteration import prepare
 from calibration.capture.request import Request
 from calibration.capture.sources import program_of
-from tests.toy import ROOT
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.hardware.profile import find_profile, load_profile
@@ -33,6 +32,7 @@ from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import Precision
 from vdnnsim.validation.row import predicted_peaks
 
+ROOT = Path(__file__).parents[2]
 CARD = "rtx_4090"
 ITERATIONS = 3
 PRECISIONS = ("float32", "amp_bfloat16")
@@ -70,6 +70,7 @@ class Row:
     pretended_reserved: int
 
     def off(self, level: str) -> float:
+        """By how much the simulated peak of a level, `allocated` or `reserved`, is off."""
         simulated, counted = (getattr(self, f"{side}_{level}") for side in ("simulated", "pretended"))
         return float(simulated / counted - 1)
 
@@ -83,6 +84,7 @@ def simulated_peaks(step: CapturedStep, card: str) -> MemoryCount:
 
 
 def row_of(model: str, batch_size: int, precision: str) -> Row:
+    """Capture and simulate a model, and run it on the pretended GPU."""
     tokens = _TOKENS if model.startswith("transformers") else None
     asked = Request(
         model=model, batch_size=batch_size, tokens=tokens, precision=Precision(precision), optimizer=OPTIMIZER
@@ -107,6 +109,7 @@ def row_of(model: str, batch_size: int, precision: str) -> Row:
 
 
 def pretended_page(rows: list[Row]) -> str:
+    """Return the page of all rows."""
     held_out = {name for name, _ in HELD_OUT}
     groups = ([each for each in rows if (each.model in held_out) is out] for out in (False, True))
     close, evidence = (
@@ -118,7 +121,7 @@ def pretended_page(rows: list[Row]) -> str:
         (
             Heading("Captured and simulated, and run on a pretended GPU", 1),
             escape(
-                f"On a pretended {CARD}, {ITERATIONS} iterations with AdamW; `python -m tests.capture_zoo.pretended`."
+                f"On a pretended {CARD}, {ITERATIONS} iterations with AdamW; `python -m reports.capture.pretended`."
             ),
             escape(
                 f"Of the models that a rule was read off, {close}; of the others, held out, {evidence}. "

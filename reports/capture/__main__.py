@@ -1,6 +1,6 @@
 """Captures every model of the zoo with fake tensors and compares it to a real run on the CPU.
 
-    python -m tests.capture_zoo --out reports/capture
+    python -m reports.capture --out reports/capture
 
 Needs torchvision, timm, transformers, diffusers and peft, and no downloads. Models run in processes of their own, a few
 at a time.
@@ -25,13 +25,13 @@ import torch
 import torch._dynamo  # PyTorch imports it late: here, and in no process of a model
 
 from calibration.capture.capture import CaptureDevice, capture
-from tests.capture_zoo.case import Case
-from tests.capture_zoo.instruments import measure
-from tests.capture_zoo.page import zoo_page
-from tests.toy import ROOT
+from reports.capture.case import Case
+from reports.capture.instruments import measure
+from reports.capture.page import zoo_page
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.report.result_table import write_csv
 
+ROOT = Path(__file__).parents[2]
 FAMILIES = ("own", "torchvision", "timm", "transformers", "diffusers", "peft")
 AT_ONCE = 3
 TIMEOUT_S = 300
@@ -168,7 +168,7 @@ def zoo(out: Path, families: tuple[str, ...], only: str) -> None:
     """Write the table of all models and its page; existing rows are kept."""
     out.mkdir(parents=True, exist_ok=True)
     for family in families or FAMILIES:
-        cases = importlib.import_module(f"tests.capture_zoo.{family}_cases").cases()
+        cases = importlib.import_module(f"reports.capture.{family}_cases").cases()
         run_all([each for each in cases if only in each.name], out)
     (out / "README.md").write_text(zoo_page(out))
 

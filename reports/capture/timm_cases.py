@@ -5,7 +5,7 @@ from functools import partial
 
 import timm
 
-from tests.capture_zoo.case import Case, images
+from reports.capture.case import Case, images
 
 _ANY_SIDE = (
     "convnext_atto convnextv2_atto efficientvit_b0 mobilevit_xxs mobilevitv2_050 mobilenetv4_conv_small "

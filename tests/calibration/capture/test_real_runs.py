@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from calibration.capture.capture import CaptureDevice, capture
-from tests.capture_zoo.case import Case
-from tests.capture_zoo.instruments import measure
-from tests.capture_zoo.own_cases import cases
-from tests.capture_zoo.page import PEAK_TOLERANCE
+from reports.capture.case import Case
+from reports.capture.instruments import measure
+from reports.capture.own_cases import cases
+from reports.capture.page import PEAK_TOLERANCE
 
 SMALL = {
     "MLP, adam",

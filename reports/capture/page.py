@@ -38,6 +38,7 @@ Row = dict[str, str]
 
 
 def zoo_page(folder: Path) -> str:
+    """Return the page of the table in a folder."""
     with (folder / "zoo.csv").open(newline="") as file:
         rows = [*csv.DictReader(file)]
     ran = [row for row in rows if row["outcome"] != "not run"]
@@ -46,7 +47,7 @@ def zoo_page(folder: Path) -> str:
     return page(
         (
             Heading("The zoo: captured without memory, held against real runs", 1),
-            escape(f"{datetime.now(UTC):%Y-%m-%d}; {', '.join(sorted(versions))}; `python -m tests.capture_zoo`."),
+            escape(f"{datetime.now(UTC):%Y-%m-%d}; {', '.join(sorted(versions))}; `python -m reports.capture`."),
             *map(escape, (_BUILT, _SAVED, _PEAK, _RECURRENT)),
             _shares(ran),
             Heading("By family"),
@@ -84,14 +85,17 @@ def zoo_page(folder: Path) -> str:
 
 
 def is_exact(row: Row) -> bool:
+    """Whether both instruments count the saved bytes that the capture states."""
     return row["captured_saved_bytes"] == row["hooked_saved_bytes"] == row["walked_saved_bytes"]
 
 
 def off(row: Row) -> float:
+    """By how much the captured peak is off."""
     return int(row["captured_peak_bytes"]) / int(row["measured_peak_bytes"]) - 1
 
 
 def is_near(row: Row) -> bool:
+    """Whether the captured peak is within the tolerance."""
     return abs(off(row)) <= PEAK_TOLERANCE
 
 

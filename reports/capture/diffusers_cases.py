@@ -8,7 +8,7 @@ import diffusers
 import torch
 
 from calibration.capture.program import Arguments
-from tests.capture_zoo.case import Case, config, images
+from reports.capture.case import Case, config, images
 
 _UNET = config(sample_size=32, block_out_channels=(32, 64), layers_per_block=1, norm_num_groups=8)
 _PLAIN = config(down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
