@@ -6,7 +6,7 @@ the loss the log-probabilities and the labels. Everything else is freed with its
 reader, a gradient map after the backward that reads it. Every node of backward allocates its gradients, in place or
 not, but for those that an addition passes on; of several for one map all but the first are computed apart and added.
 Source: PyTorch's derivatives.yaml, and `saved_tensors_hooks` and a dispatch mode that counts storages, which show what
-is saved and what lives (`tests/pytorch_twins`).
+is saved and what lives (`test_built_networks.py`).
 
 PyTorch's allocator is `memory_model: pytorch`.
 

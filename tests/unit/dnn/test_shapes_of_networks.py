@@ -24,9 +24,14 @@ OTHER_BYTES = 100
         ("densenet121", 7_978_856, 130_699_948, 1_043_257_412),
         ("unet", 31_037_698, 1_376_827_396, 11_014_289_412),
         ("vit_b_16", 86_567_656, 118_164_692, 945_317_508),
+        ("resnet18", 11_689_512, None, 177_509_188),
+        ("resnet34", 21_797_672, None, 257_820_484),
+        ("resnet50", 25_557_032, None, 687_520_580),
+        ("resnet101", 44_549_160, None, 1_015_278_404),
+        ("resnet152", 60_192_808, None, 1_420_081_988),
     ],
 )
-def test_parameters_and_saved_bytes(name: str, parameters: int, saved_of_one: int, saved_of_eight: int) -> None:
+def test_parameters_and_saved_bytes(name: str, parameters: int, saved_of_one: int | None, saved_of_eight: int) -> None:
     """Observed on the modules themselves, in training, float32, with cross entropy, for batches of 1 and 8.
 
     Source: torch 2.13.0, torchvision 0.28.0, github.com/milesial/Pytorch-UNet; distinct storages that
@@ -34,10 +39,11 @@ def test_parameters_and_saved_bytes(name: str, parameters: int, saved_of_one: in
     CUDA has it. Labels are in it.
     """
     graph = build_network(name)
-    saved = [Workload(graph, batch_size).saved_by(SavingRule.AUTOGRAD).step.saved_bytes for batch_size in (1, 8)]
 
     assert graph.parameters == parameters
-    assert saved == pytest.approx([saved_of_one, saved_of_eight], abs=OTHER_BYTES)
+    for batch_size, expected in ((1, saved_of_one), (8, saved_of_eight)):
+        saved_bytes = Workload(graph, batch_size).saved_by(SavingRule.AUTOGRAD).step.saved_bytes
+        assert expected is None or saved_bytes == pytest.approx(expected, abs=OTHER_BYTES)
 
 
 @pytest.mark.parametrize(

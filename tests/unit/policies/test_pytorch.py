@@ -1,8 +1,10 @@
 """`pytorch`, and the tensors that autograd saves under it and the other policies of PyTorch."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.toy import replayed, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, placement_of, replayed, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.measured import MeasuredCosts
@@ -120,6 +122,15 @@ def test_all_policies_of_pytorch_save_what_autograd_saves(policy: Policy) -> Non
 
     assert plan.workload.graph.saving is SavingRule.AUTOGRAD
     assert "statistics of pool" in plan.buffer_names
+
+
+@pytest.mark.parametrize(("set_to_none", "counted_bytes"), [(True, 838_069_808), (False, 900_451_280)])
+def test_peak_of_resnet_50_is_that_of_torchvision(*, set_to_none: bool, counted_bytes: int) -> None:
+    """Live storages of its module in training, with a batch of 8; running moments are left out of ours."""
+    workload = Workload(build_network("resnet50"), 8)
+    plan = PyTorch(set_to_none=set_to_none).plan(toy_setting(workload, toy_costs(workload, {})))
+    placed = placement_of(plan, replace(TOY_LIMITS, device_bytes=2**40))
+    assert placed.pool_bytes == pytest.approx(counted_bytes, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """PyTorch calls for each operator of `vdnnsim.dnn`, and the shapes of its parameters.
 
-Where PyTorch chooses by device, the operator of CUDA is called by its name: a dropout with a mask of bools,
-FlashAttention, one kernel for an RMSNorm. Images are N C H W, videos N C T H W if an operator works along their frames,
-else one image a frame, sequences N T C.
+Images are N C H W, videos N C T H W if an operator works along their frames, else one image a frame, sequences N T C.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +10,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from tests.pytorch_twins.kernels import CudnnLstm, FusedRmsNorm, HalfBatchNorm, Tensors
 from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
 from vdnnsim.dnn.elementwise import Concat, Dropout, ElementwiseAdd, ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.operator import Operator
@@ -20,6 +17,7 @@ from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Line
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 
+Tensors = tuple[torch.Tensor, ...]
 Shapes = Sequence[tuple[int, ...]]
 
 
@@ -121,9 +119,7 @@ def _class_token(_: ClassToken, operands: Operands) -> torch.Tensor:
 
 def _batch_normalize(_: BatchNormalization, operands: Operands) -> torch.Tensor:
     (x,), (mean, variance), (gamma, beta) = operands.inputs, operands.moments, operands.weights
-    if x.dtype is torch.float32:
-        return functional.batch_norm(x, mean, variance, gamma, beta, training=True)
-    return HalfBatchNorm.apply(x, *operands.moments, *operands.weights)  # type: ignore[no-any-return, no-untyped-call]
+    return functional.batch_norm(x, mean, variance, gamma, beta, training=True)
 
 
 def _embed(_: Embedding, operands: Operands) -> torch.Tensor:
@@ -138,26 +134,25 @@ def _layer_normalize(operator: LayerNormalization, operands: Operands) -> torch.
     (x,), gamma = operands.inputs, operands.weights[0]
     if operator.centered:
         return functional.layer_norm(x, x.shape[-1:], gamma, operands.weights[1])
-    return FusedRmsNorm.apply(x, gamma)  # type: ignore[no-any-return, no-untyped-call]
+    return functional.rms_norm(x, x.shape[-1:], gamma)
 
 
 def _attend(operator: Attention, operands: Operands) -> torch.Tensor:
-    """Q, K and V are views of X, and Y is one of what FlashAttention returns, as both have a step's heads together."""
+    """Q, K and V are views of X."""
     (x,) = operands.inputs
     batch, steps, features = x.shape
     width = features // (operator.heads + 2 * operator.key_value_heads)
     parts = torch.split(x, [heads * width for heads in (operator.heads, *[operator.key_value_heads] * 2)], dim=2)
-    heads = [part.view(batch, steps, -1, width).transpose(1, 2) for part in parts]
-    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001 - PyTorch chooses it by device
-    y: torch.Tensor = flash(*heads, is_causal=not operator.bidirectional)[0]
+    q, k, v = (part.view(batch, steps, -1, width).transpose(1, 2) for part in parts)
+    grouped = operator.heads != operator.key_value_heads
+    y = functional.scaled_dot_product_attention(q, k, v, is_causal=not operator.bidirectional, enable_gqa=grouped)
     return y.transpose(1, 2).reshape(batch, steps, -1)
 
 
 def _lstm(operator: Lstm, operands: Operands) -> torch.Tensor:
     x = operands.sequences
-    state = [x.new_zeros(len(x), operator.cells) for _ in range(2)]
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-    return CudnnLstm.apply(*(each.to(dtype) for each in (x, *state, *operands.weights)))  # type: ignore[no-any-return, no-untyped-call]
+    state = [x.new_zeros(1, len(x), operator.cells) for _ in range(2)]
+    return torch.lstm(x, state, operands.weights, True, 1, 0.0, True, False, True)[0]  # noqa: FBT003 - as in nn.LSTM
 
 
 def _lose(_: SoftmaxLoss, operands: Operands) -> torch.Tensor:
@@ -189,7 +184,7 @@ _FORWARD: Mapping[type[Operator], Callable[[Any, Operands], torch.Tensor]] = {
     LocalResponseNormalization: lambda operator, operands: functional.local_response_norm(
         operands.inputs[0], operator.window
     ),
-    Dropout: lambda _, operands: torch.native_dropout(operands.inputs[0], 0.5, train=True)[0],
+    Dropout: lambda _, operands: functional.dropout(operands.inputs[0], 0.5),
     Embedding: _embed,
     LayerNormalization: _layer_normalize,
     SmoothActivation: lambda operator, operands: _SMOOTH[operator.function](operands.inputs[0]),
