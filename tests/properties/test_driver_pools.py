@@ -26,7 +26,6 @@ KEYS = st.integers(0, 7)
 SMALL = st.one_of(st.integers(1, MIB), st.sampled_from([256 * KIB, 512 * KIB, 768 * KIB, MIB]))
 LARGE = st.integers(MIB + 1, 12 * MIB)
 REQUESTS = st.lists(st.tuples(KEYS, st.one_of(SMALL, LARGE)), max_size=40).map(toggled)
-LARGE_REQUESTS = st.lists(st.tuples(KEYS, LARGE), max_size=40).map(toggled)
 
 
 def answered(requests: Sequence[Request], model: MemoryModel, capacity_bytes: int = ROOMY) -> Placed | Overflow:
@@ -74,20 +73,6 @@ def test_more_requests_never_need_less(model: MemoryModel, requests: list[Reques
         requests = [Request(each.key, each.nbytes and each.nbytes + LARGEST_SHARED_BYTES) for each in requests]
 
     assert served(requests[:end], model).pool_bytes <= served(requests, model).pool_bytes
-
-
-@given(requests=LARGE_REQUESTS)
-def test_kept_storages_need_no_less_than_freed_buffers(requests: list[Request]) -> None:
-    kept, gone = served(requests, MemoryModel.MXNET), served(requests, MemoryModel.CUDA_MALLOC)
-
-    assert kept.pool_bytes >= gone.pool_bytes
-
-
-@given(requests=LARGE_REQUESTS)
-def test_storages_need_no_more_than_one_for_each_request(requests: list[Request]) -> None:
-    taken = [Request(number, each.nbytes) for number, each in enumerate(requests) if each.nbytes is not None]
-
-    assert served(requests, MemoryModel.MXNET).pool_bytes <= served(taken, MemoryModel.CUDA_MALLOC).pool_bytes
 
 
 @MODELS

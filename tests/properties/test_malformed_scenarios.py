@@ -3,14 +3,12 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.hostile.mutations import mutated_tree
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.scenario.read import read_scenario
@@ -30,8 +28,6 @@ SCENARIO: dict[str, Any] = {
     "memory_model": "ideal",
     "pinned_memory": "arena",
 }
-PROFILE: dict[str, Any] = yaml.safe_load((ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8"))
-
 # Unlike JSON, YAML has keys that are no text, dates, sets, bytes and numbers that are none.
 SCALARS = (
     st.none()
@@ -98,19 +94,3 @@ def test_any_structure(value: object) -> None:
 def test_any_option_of_a_policy(option: str, value: str) -> None:
     scenario = SCENARIO | {"policies": [{"policy": "vdnn_all", option: value}]}
     assert_answers_in_one_line(read_scenario, as_yaml(scenario), "x.yaml")
-
-
-@given(st.randoms())
-def test_good_files_with_mistakes(draw: Random) -> None:
-    assert_answers_in_one_line(read_scenario, as_yaml(mutated_tree(SCENARIO, draw)), "x.yaml")
-    assert_answers_in_one_line(read_profile, as_yaml(mutated_tree(PROFILE, draw)), "titan_x_maxwell.yaml")
-
-
-def test_the_files_without_mistakes_are_valid() -> None:
-    """Without mistakes both files can be read, so a mutation is not refused for another reason."""
-    with tempfile.TemporaryDirectory() as folder:
-        scenario, profile = Path(folder, "x.yaml"), Path(folder, "titan_x_maxwell.yaml")
-        scenario.write_bytes(as_yaml(SCENARIO))
-        profile.write_bytes(as_yaml(PROFILE))
-        assert [policy.label for policy in read_scenario(scenario).policies] == ["base(m)", "vdnn_dyn", "vdnn_all(m)"]
-        assert read_profile(profile).name == "titan_x_maxwell"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.memory_requests import assert_no_overlap, assert_tells_the_truth, placed, rest_given_back, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.models import place
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.requests import Placed, Request, round_up
 
 # Of the pools that a machine's granule describes whole; those with segments or blocks have tests of their own.
 MODELS = pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT, MemoryModel.PLANNED])
@@ -114,13 +114,3 @@ def test_an_overflow_tells_the_truth(
     assert_tells_the_truth(answer, requests, taken, capacity_bytes, round_up(asked_bytes, granule_bytes))
     if model is not MemoryModel.PLANNED:
         served(before, model, granule_bytes, capacity_bytes)
-
-
-@given(requests=REQUESTS, capacity_bytes=st.integers(0, 400))
-def test_where_a_pool_with_addresses_serves_ideal_does(requests: list[Request], capacity_bytes: int) -> None:
-    ideal = place(requests, MemoryModel.IDEAL, capacity_bytes=capacity_bytes, granule_bytes=8)
-    if isinstance(ideal, Overflow):
-        for model in (MemoryModel.BEST_FIT, MemoryModel.PLANNED):
-            answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=8)
-            assert isinstance(answer, Overflow)
-            assert answer.position <= ideal.position

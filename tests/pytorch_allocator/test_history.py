@@ -6,7 +6,6 @@ import pytest
 
 from tests.pytorch_allocator.history import Entry, History
 from tests.pytorch_allocator.model import Divergence, GpuMemory
-from vdnnsim.memory.online import Block
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.units import MIB
 
@@ -52,14 +51,6 @@ def test_a_history_by_the_rules_is_replayed_exactly() -> None:
     assert history.beside.allocator.reserved_bytes == 50 * MIB
 
 
-def test_a_history_may_come_in_parts() -> None:
-    history = replayed(PLAIN[:4])
-    history.replay(PLAIN[4:])
-
-    assert history.beside.divergence is None
-    assert history.beside.allocator.reserved_bytes == 50 * MIB
-
-
 @pytest.mark.parametrize(
     ("place", "other", "expected"),
     [
@@ -78,14 +69,6 @@ def test_a_history_by_other_rules_differs(place: int, other: Entry, expected: Di
     assert replayed(entries).beside.divergence == expected
 
 
-def test_segments_released_for_lack_of_room_make_room() -> None:
-    """40: 20 go back, so that 30 come; the model does so by itself."""
-    entries = [*PLAIN[:7], entry("segment_free", HIGH, 20), *PLAIN[7:]]
-
-    assert replayed(entries, 40).beside.divergence is None
-    assert replayed(PLAIN, 40).beside.divergence == Divergence(9, "reserved bytes", 50 * MIB, 30 * MIB)
-
-
 def test_segments_released_while_there_was_room_were_emptied() -> None:
     """With unlimited memory only `empty_cache` releases the 20; 8 take a segment once more."""
     entries = [
@@ -93,19 +76,6 @@ def test_segments_released_while_there_was_room_were_emptied() -> None:
         entry("segment_free", HIGH, 20),
         entry("segment_alloc", LOW, 20),
         allocated(LOW, 8),
-    ]
-
-    assert replayed(entries).beside.divergence is None
-
-
-def test_streams_have_blocks_of_their_own() -> None:
-    """A free 30 of stream 0 serves no 30 of stream 1."""
-    entries = [
-        entry("segment_alloc", LOW, 30),
-        allocated(LOW, 30),
-        *freed(LOW, 30),
-        entry("segment_alloc", HIGH, 30),
-        allocated(HIGH, 30, stream=1),
     ]
 
     assert replayed(entries).beside.divergence is None
@@ -126,21 +96,3 @@ def test_a_block_that_is_freed_later_than_asked_waits() -> None:
     assert replayed(entries).beside.divergence is None
     without_the_wait = [*entries[:3], entries[5], *entries[3:5], entries[6]]
     assert replayed(without_the_wait).beside.divergence is not None
-
-
-def test_segments_that_grow_are_known_by_where_they_start() -> None:
-    """5 map a page of 20 and 30 two more behind it, of which 25 are left."""
-    entries = [
-        entry("segment_map", HIGH, 20),
-        allocated(HIGH, 5),
-        entry("segment_map", HIGH + 20 * MIB, 20),
-        allocated(HIGH + 5 * MIB, 30),
-    ]
-    history = replayed(entries, expandable=True)
-
-    assert history.beside.divergence is None
-    assert history.beside.allocator.free_blocks == [Block(35 * MIB, 5 * MIB)]
-    history.beside.compare_free([Block(HIGH + 35 * MIB, 5 * MIB)])
-    assert history.beside.divergence is None
-    history.beside.compare_free([])
-    assert history.beside.divergence is not None

@@ -9,13 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, overflow_of, replay, touching, toy_chain, toy_costs, toy_workload
+from tests.toy import TOY_LIMITS, replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.descriptions import describe
-from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.trace import IterationTrace, Stall, StallCause
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
@@ -148,39 +145,3 @@ def test_memory_and_stalls_of_an_offload_in_chunks() -> None:
     changes = [(each.time_s, each.delta_bytes) for each in trace.memory]
     assert changes == [(0, 10), (7, -5), (7, 10), (13, -10), (13, -5), (13, 5), (13, 5), (24, -10)]
     assert trace.host_bytes == 10
-
-
-@pytest.mark.parametrize("plan", [offload_in_chunks, prefetch_in_chunks])
-def test_a_byte_less_is_too_little_for_half_of_x_beside_y(plan: Callable[[], TrainingPlan]) -> None:
-    """Of 14 B the part of x holds 5 when y asks for 10."""
-    refusal = overflow_of(plan(), replace(LIMITS, device_bytes=14))
-    assert "10 B (y) of GPU memory; 9 B of 14 B were free" in refusal.explain()
-
-
-def test_a_plan_in_chunks_releases_each_chunk_once_it_is_offloaded() -> None:
-    """Chunks of 4 B are offloaded at 6, 10 and 12. The first two are released then, the last with the rest of x."""
-    plan = in_chunks(whole(), 4)
-    check_plan(plan)
-    trace = replay(plan, COSTS, limits=LIMITS)
-    offloaded = [each.extent for each in plan.operations if isinstance(each, Offload)]
-    assert offloaded == [range(4), range(4, 8), range(8, 10)]
-    released = [each.extent for each in plan.operations if isinstance(each, ReleaseExtent)]
-    assert released == [range(4), range(4, 8)]
-    assert trace.iteration_s == 29
-    assert [(each.time_s, each.delta_bytes) for each in trace.memory[:4]] == [(0, 10), (6, -4), (10, -4), (12, -2)]
-
-
-def test_memory_is_released_in_whole_granules() -> None:
-    """Granules of 4 B: x takes 12 B. Without bytes 0 to 4 it holds 8, for byte 5 lies in the second granule."""
-    plan = offload_in_chunks()
-    trace = replay(plan, COSTS, limits=replace(LIMITS, device_bytes=20, granule_bytes=4))
-    changes = [each.delta_bytes for each in trace.memory if plan.buffers[each.buffer].name == "x"]
-    assert changes == [12, -4, -8, 8, 4, -12]
-
-
-def test_mapped_blocks_are_released_in_pages_of_2_mib() -> None:
-    """X takes a block of 2 MiB, which is released with the second of its parts."""
-    limits = replace(LIMITS, model=MemoryModel.CUDA_VMM, device_bytes=2**22)
-    trace = replay(offload_in_chunks(), COSTS, limits=limits)
-    mib = 2**20
-    assert [each.delta_bytes // mib for each in trace.memory] == [2, 0, 2, -2, -2, 2, 0, -2]

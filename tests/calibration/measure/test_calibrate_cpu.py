@@ -115,16 +115,6 @@ def test_an_interrupt_keeps_what_was_measured_and_can_be_resumed(folder: Path, m
     assert not (folder / "hw_profiles" / "cpu.partial.jsonl").exists()
 
 
-def test_an_interrupt_before_any_measurement_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("calibration.measure.calibrate.measure_rates", interrupted)
-
-    vdnnsim(*CALIBRATE, status=1)
-    assert list((folder / "hw_profiles").iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

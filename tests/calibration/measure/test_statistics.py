@@ -17,13 +17,3 @@ from calibration.measure.statistics import Sample, summarize
 )
 def test_median_spread_and_count_of_runs(runs: list[float], expected: Sample) -> None:
     assert summarize(runs) == expected
-
-
-@pytest.mark.parametrize(("spread", "refused"), [(0.25, False), (0.26, True)])
-def test_more_than_a_quarter_is_refused(spread: float, *, refused: bool) -> None:
-    assert Sample(1.0, spread, 5).is_refused is refused
-
-
-def test_runs_in_words() -> None:
-    assert Sample(1.0, 0.034, 12).runs == "median of 12 runs, spread 3 %"
-    assert Sample(7.0, 0.0, 1).runs == "one run"

@@ -237,11 +237,5 @@ def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
     assert "timm:chain: takes PyTorch and the library of the network" in page
 
 
-def test_a_report_without_rows_that_count_has_no_pictures() -> None:
-    files = paper_report(_file(), [], board_of(time_row(FOREIGN, 2, 1.0), peak_row(FOREIGN, 2, 1e9)), [])
-    assert not [name for name in files if name.endswith(".png")]
-    assert "No row: all networks have to be captured." in files["README.md"].decode()
-
-
 def _file() -> ClaimsFile:
     return ClaimsFile(schema_version=1, paper="public2026", title="", hardware=CARD, claims=())

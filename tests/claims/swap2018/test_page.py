@@ -7,81 +7,12 @@ from io import StringIO
 import msgspec
 import pytest
 
-from reports.readings import ReadingRows
 from reports.swap2018.readings import READINGS, SwapReading, compare_readings
-from reports.swap2018.report import paper_report, readme
-from reports.swap2018.tables import STAGGERED, SWAP, TABLE_I, Cell, line_of_table_1, table_1_rows, throughput_rows
+from reports.swap2018.report import paper_report
 from tests.toy import ROOT
-from vdnnsim.claims.check import ClaimRow
-from vdnnsim.claims.claim import Claim, Verdict, read_claims
-from vdnnsim.claims.swap2018.runs import METRICS, NONE, VGG, ServerRuns
+from vdnnsim.claims.claim import Claim, read_claims
+from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
-
-BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}
-
-
-def cell(table: str, policy: str, images_per_s: float, *, fits: bool = True, paper: float | None = 50.0) -> Cell:
-    gpus, batch = BATCHES[table]
-    return Cell(table, VGG, gpus, policy, batch, paper, images_per_s, fits)
-
-
-TABLE_1 = tuple(
-    Cell("Table I", network, 1, policy, 2 * batch, paper, 10.0, fits=True)
-    for (network, policy), (batch, paper) in TABLE_I.items()
-)
-TABLES = (
-    *TABLE_1,
-    cell("Table II", NONE, 100.0),
-    cell("Table II", SWAP, 60.0, paper=40.0),
-    cell("Table II", STAGGERED, 90.0, fits=False, paper=60.0),
-    cell("Table III", NONE, 50.0, paper=None),
-    cell("Table III", SWAP, 30.0),
-    cell("Table III", STAGGERED, 45.0),
-)
-
-
-def row(number: str, verdict: Verdict, simulated: str, reason: str = "") -> ClaimRow:
-    return ClaimRow(number, "IV", "throughput", "67%", simulated, "+1%", verdict, Verdict.REPRODUCED, reason, "")
-
-
-ROWS = (
-    row("s-5", Verdict.REPRODUCED, "68%"),
-    row("s-7", Verdict.NOT_REPRODUCED, "12%", "a reason"),
-    row("t-2.120_swap", Verdict.REPRODUCED, "70%"),
-    row("t-3.110_swap", Verdict.NOT_REPRODUCED, "10%"),
-)
-
-
-def test_tables_of_the_page() -> None:
-    """80 images in 80 / 62.95 s, 128 in 128 / 73.93 s: 9.594 ms an image, 0.5033 s besides."""
-    per_image_s, rest_s = line_of_table_1()
-    assert (per_image_s, rest_s) == pytest.approx((9.594e-3, 0.5033), abs=1e-4)
-    taken = {each.framework_s_per_byte for each in READINGS if each.framework_s_per_byte}
-    assert taken == {rest_s / (4 * 138_357_544)}
-    # Table 1 has the ratio of batches.
-    assert (VGG, NONE, "80", "160", "2.00", "62.95", "10.00") in table_1_rows(TABLE_1)
-    # 90 over 60 images/s is a gain of 1.5 here, as 60 over 40 in the paper.
-    (second,), (third,) = (throughput_rows(TABLES, name) for name in ("Table II", "Table III"))
-    assert second == ("120", "50.00", "100.00", "40.00", "60.00", "60.00", "90.00, does not fit", "1.500", "1.500")
-    assert third[:3] == ("110", "out of memory", "50.00")
-
-
-def test_claims_of_the_text_and_ratios_of_the_tables_are_counted_separately() -> None:
-    page = readme(TABLES, ROWS, [], [("it | scales", "scaling.png")]).decode()
-    assert page.startswith("# Several GPUs that swap")
-    assert "1 of 2 claims reproduced, each with all of its numbers; of the 2 ratios of Tables II and III, 1 " in page
-    assert "Two GPUs lose 40.0% of their speed when they swap as vDNN would, and\n10.0% when" in page
-    assert "| t-3.110_swap | IV | throughput | 67% | 10% | +1% | **not reproduced** |" in page
-    assert "- `s-7` (**not reproduced**): a reason" in page
-    assert "![it \\| scales](scaling.png)" in page
-    # Of these rows s-5 and s-7 have a column; a policy refused s-7.
-    ring = ReadingRows(SwapReading("gradients: ring", "How?"), (ROWS[0], None, *ROWS[2:]))
-    page = readme(TABLES, ROWS, [ring], []).decode()
-    assert "### Why" not in readme(TABLES, (ROWS[0], ROWS[2]), [], []).decode(), "no reason, no heading"
-    assert "| default | **68%** | 12% | 1 of 2 |" in page
-    assert "| `gradients: ring` | **68%** | - | 1 of 2 |" in page
-    assert "- `gradients: ring`: How?" in page
-
 
 FILE = read_claims("swap2018")
 PROFILES = [find_profile(name, ROOT) for name in ("p100_x2", "p100_x4", "titan_xp")]

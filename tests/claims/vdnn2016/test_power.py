@@ -17,8 +17,6 @@ from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.units import ElementType, Precision
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
-CHAIN = toy_workload(toy_chain(2))
-CONV2_FORWARD = 1, F
 TITAN = ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
 
 

@@ -3,7 +3,6 @@ from dataclasses import replace
 from reports.vdnn2016.traffic import KernelTraffic, convolution_traffic
 from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.operations import Stream
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 
@@ -52,19 +51,3 @@ def test_copies_count_by_their_share_of_the_kernel() -> None:
     ]
     assert [row.copy_slowdown for row in rows] == [0.5, 0.25, 0.5, 0.25, 0.0]
     assert (rows[0].bytes_per_s, rows[0].utilization) == (21.0, 10.5)
-
-
-def test_a_kernel_without_duration_is_left_out() -> None:
-    costs = toy_costs(CHAIN, {("conv1", F): 0.0})
-    trace = replay(VdnnAll().plan(toy_setting(CHAIN, costs)), costs)
-    rows = convolution_traffic(trace, costs, TOY_SERVER)
-    assert [(row.layer, row.phase) for row in rows] == [(1, F), (1, D), (1, W), (0, W)]
-
-
-def test_a_copy_without_duration_moves_no_bytes_beside_a_kernel() -> None:
-    costs = toy_costs(CHAIN, {})
-    trace = replay(VdnnAll().plan(toy_setting(CHAIN, costs)), costs)
-    kernel = trace.spans_on(Stream.COMPUTE)[0]
-    instant = replace(trace.spans_on(Stream.MEMORY)[0], start_s=0.5, end_s=0.5)
-    rows = convolution_traffic(replace(trace, spans=(kernel, instant)), costs, TOY_SERVER)
-    assert [row.copy_bytes for row in rows] == [0.0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vdnnsim.dnn.convolutional import Convolution, Pooling
+from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 
@@ -39,28 +39,6 @@ def test_the_trunk_shrinks_as_in_table_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "branches"),
-    [
-        ("Mixed_5b", (64, 64, 96, 32)),
-        ("Mixed_5c", (64, 64, 96, 64)),
-        ("Mixed_6a", (384, 96, 288)),
-        ("Mixed_6b", (192, 192, 192, 192)),
-        ("Mixed_6e", (192, 192, 192, 192)),
-        ("Mixed_7a", (320, 192, 768)),
-        ("Mixed_7b", (320, 768, 768, 192)),
-    ],
-)
-def test_a_module_joins_its_branches(module: str, branches: tuple[int, ...]) -> None:
-    """Channels of the branches; a pooling of stride 2 hands its input's on: 288 and 768.
-
-    256 = 64 + 64 + 96 + 32; 768 = 384 + 96 + 288 = 4 x 192; 1,280 = 320 + 192 + 768; 2,048 = 320 + 2 x 2 x 384 + 192.
-    """
-    (join,) = [layer for layer in GRAPH.layers if layer.name == module]
-
-    assert tuple(shape.channels for shape in join.in_shapes) == branches
-
-
-@pytest.mark.parametrize(
     ("name", "kernel", "padding"),
     [
         ("Mixed_6b.branch7x7_2", (1, 7), (0, 3)),
@@ -80,11 +58,3 @@ def test_rows_and_columns_keep_their_inputs_size(name: str, kernel: tuple[int, i
     assert isinstance(layer.operator, Convolution)
     assert (layer.operator.kernel, layer.operator.padding) == (kernel, padding)
     assert (layer.out_shape.height, layer.out_shape.width) == (layer.in_shapes[0].height, layer.in_shapes[0].width)
-
-
-def test_modules_average_around_each_pixel_and_steps_take_the_maximum() -> None:
-    """Nine averages of 3 x 3 with a border of one; maxima of stride 2 in the stem and in the two modules that step."""
-    pools = [layer.operator for layer in GRAPH.layers if isinstance(layer.operator, Pooling)]
-    averages, maxima = Pooling((3, 3), (1, 1), (1, 1), average=True), Pooling((3, 3), (2, 2))
-
-    assert (pools.count(averages), pools.count(maxima)) == (9, 4)

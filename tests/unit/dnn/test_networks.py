@@ -5,7 +5,6 @@ import pytest
 from tests.refusals import refusal
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.networks import NETWORKS, build_network
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError
 
@@ -158,37 +157,6 @@ def test_bytes_of_all_maps(name: str, batch_size: int, expected: int) -> None:
     workload = Workload(build_network(name), batch_size)
 
     assert sum(workload.map_bytes(each.index) for each in workload.graph.maps) == expected
-
-
-@pytest.mark.parametrize(
-    ("module", "x", "expected"),
-    [
-        ("3a", MapShape(192, 28, 28), (64, 96, 128, 16, 32, 32, 256)),
-        ("3b", MapShape(256, 28, 28), (128, 128, 192, 32, 96, 64, 480)),
-        ("4a", MapShape(480, 14, 14), (192, 96, 208, 16, 48, 64, 512)),
-        ("4b", MapShape(512, 14, 14), (160, 112, 224, 24, 64, 64, 512)),
-        ("4c", MapShape(512, 14, 14), (128, 128, 256, 24, 64, 64, 512)),
-        ("4d", MapShape(512, 14, 14), (112, 144, 288, 32, 64, 64, 528)),
-        ("4e", MapShape(528, 14, 14), (256, 160, 320, 32, 128, 128, 832)),
-        ("5a", MapShape(832, 7, 7), (256, 160, 320, 32, 128, 128, 832)),
-        ("5b", MapShape(832, 7, 7), (384, 192, 384, 48, 128, 128, 1024)),
-    ],
-)
-def test_modules_of_googlenet(module: str, x: MapShape, expected: tuple[int, ...]) -> None:
-    """Channels of the six CONV maps and of the join, Table 1 of Szegedy et al. (2015); all at the resolution of X.
-
-    The join is as wide as 1x1, 3x3, 5x5 and the projection together, as 64 + 128 + 32 + 32 = 256 in 3a.
-    """
-    graph = build_network("googlenet")
-    shapes = {each.name: each.shape for each in graph.maps}
-    convolutions = ("1x1", "3x3_reduce", "3x3", "5x5_reduce", "5x5", "pool_projection")
-    (first,) = [layer for layer in graph.layers if layer.name == f"{module}/1x1"]
-
-    assert first.in_shapes == (x,)
-    assert shapes[f"{module}/pool"] == x
-    assert [shapes[f"{module}/{conv}"] for conv in convolutions] + [shapes[module]] == [
-        MapShape(channels, x.height, x.width) for channels in expected
-    ]
 
 
 def test_the_classifier_begins_with_the_first_fc_layer() -> None:

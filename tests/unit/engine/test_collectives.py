@@ -7,7 +7,6 @@ too. NCCL's latencies are microseconds.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
 import pytest
 import simpy
 
@@ -81,11 +80,6 @@ def test_collectives_of_two_groups_share_links() -> None:
     assert ends([(0, 1)], [apart], of=4) == [[pytest.approx(4.0, abs=SECONDS)]]
     beside, within = ends([(0, 1), (0, 1)], [apart], [gather(80, 2)], of=4)
     assert beside == within == [pytest.approx(8.0, abs=SECONDS)]
-
-
-def replace_bytes(other: Collective, kind: CollectiveKind) -> Collective:
-    """Return one of half the bytes with the same peer."""
-    return msgspec.structs.replace(other, kind=kind, nbytes=other.nbytes // 2)
 
 
 def test_a_send_meets_the_receive_at_its_other_end() -> None:

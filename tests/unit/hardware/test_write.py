@@ -111,22 +111,6 @@ def test_a_shipped_profile_is_written_and_reads_back_equal(tmp_path: Path) -> No
     assert '\nprovenance:\n  torch: "2.11"\n' in text
 
 
-@pytest.mark.parametrize("parameters", [{}, {"launch_overhead_s": 5e-6, "dram_fraction": 0.5}])
-def test_the_kind_of_a_cost_model_is_written_with_and_without_parameters(
-    tmp_path: Path, parameters: dict[str, float]
-) -> None:
-    titan = read_profile(find_profile("titan_x_maxwell", ROOT))
-    figures = [figure for figure in titan.figures if not figure.path.startswith("cost_model.")]
-    # They stand before those of power, as in a file.
-    place = next(index for index, figure in enumerate(figures) if figure.path.startswith("power."))
-    figures[place:place] = [state(f"cost_model.{name}", n, Origin.ASSUMED, "a test") for name, n in parameters.items()]
-    server = replace(titan, cost_model=parameters, cost_model_kind="roofline", figures=tuple(figures))
-
-    (path,) = write_profile(tmp_path / "titan_x_maxwell.yaml", server, "a roofline")
-
-    assert read_profile(path) == server
-
-
 def calibrated(path: Path) -> Server:
     titan = read_profile(find_profile("titan_x_maxwell", ROOT))
     kernels = kernels_beside(path, TABLE, tf32=True, channels_last=True)

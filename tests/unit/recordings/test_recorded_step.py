@@ -1,18 +1,13 @@
 """Steps read from traces, which `tests.recorded_traces` draws."""
 
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.recorded_traces import STEP_US, new_trace, old_trace, write
 from tests.refusals import refusal
-from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import RecordingError, VdnnsimError
-from vdnnsim.recordings.recorded_profile import write_recorded_profile
+from vdnnsim.errors import RecordingError
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
 from vdnnsim.recordings.recorded_workload import captured_step
 
@@ -216,25 +211,3 @@ def test_malformed_events_are_skipped(tmp_path: Path) -> None:
     recorded = step_of(trace, tmp_path)
     assert recorded.trace.gpu is None
     assert recorded.attributed_s == pytest.approx(205 * MICRO)
-
-
-_WRONG = st.sampled_from([None, 0, -1, 2**70, 1e308, "x\n", [], [[0, 0]], [[2**31] * 4] * 3, {}, {"a": 1}, "[0, 0]"])
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_any_trace_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
-    """One value of one event is wrong; a step that is read becomes a profile and a workload."""
-    trace = new_trace()
-    event = data.draw(st.sampled_from(trace["traceEvents"]))
-    holder = data.draw(st.sampled_from([event, event.get("args", event)]))
-    if holder:
-        holder[data.draw(st.sampled_from(sorted(holder)))] = deepcopy(data.draw(_WRONG))
-    refusal = ""
-    try:
-        recorded = step_of(trace, tmp_path)
-        write_recorded_profile(tmp_path / "card.yaml", recorded, None)
-        write_captured_step(captured_step(recorded, "m"), tmp_path / "m.step.json")
-    except VdnnsimError as failure:
-        refusal = str(failure)
-    assert "\n" not in refusal

@@ -83,10 +83,6 @@ def test_a_gap_is_never_rounded_in_its_favour(gap: float, text: str) -> None:
     assert gap_text(gap) == text
 
 
-def test_an_iteration_without_kernels_has_no_gap() -> None:
-    assert "gap 0.00 %" in bound_text(Certificate(0.0, BoundClass.OFFLOAD), 0.0, 0.0)
-
-
 def test_terminal_page_and_manifest_have_it(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     asked = replace(result, results=(with_certificate(move, CERTIFICATE), keep))
     line = f"- {certificates(asked)[0]}"

@@ -116,23 +116,8 @@ def test_the_slide_names_every_policy_and_cuts_times_far_above(result: ScenarioR
     assert said == ["lower bound of schedules that recompute nothing", "capacity 1000 B"]
 
 
-@pytest.mark.parametrize(("memory_bytes", "alignment"), [(620, "left"), (1000, "center"), (1950, "right")])
-def test_the_capacity_is_named_on_the_slide(result: ScenarioResult, memory_bytes: int, alignment: str) -> None:
-    server = replace(result.server, gpu=replace(result.server.gpu, memory_bytes=memory_bytes))
-    figure = drawn(replace(result, server=server), Frontier("optimal", POINTS))
-    assert figure.axes[0].texts[-1].get_horizontalalignment() == alignment
-
-
 def test_one_point_without_bounds_or_policies(result: ScenarioResult) -> None:
     figure = drawn(result, unproven(Frontier("optimal", POINTS[:1])))
     assert len(figure.axes[0].texts) == 0
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["optimal"]
-
-
-def test_policies_without_room_for_a_name_are_counted(result: ScenarioResult) -> None:
-    """Twenty-five policies at as many places, four pixels apart, whose names do not find room."""
-    crowd = tuple(PolicyTimes(f"policy_with_a_name_{number:02}", ((1000 + 5 * number, 7.0),)) for number in range(25))
-    figure = drawn(result, replace(FRONTIER, policies=crowd))
-    (legend,) = figure.legends
-    assert legend.get_texts()[-1].get_text().endswith(" without a name")

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from reports.swap2018.scaling import draw_scaling, scaling_figure, scaling_title
 from tests.unit.report.test_plots import texts
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.analysis.several_gpus import link_uses
@@ -13,7 +12,6 @@ from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.several_gpus import copy_look, drawn_links, gpus_figure, links_figure, links_title
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
-from vdnnsim.report.plots.style import house_style
 
 
 def test_all_gpus_in_one_picture(pair: ScenarioResult) -> None:
@@ -94,21 +92,6 @@ def test_links_that_are_drawn_and_their_directions(pair: ScenarioResult) -> None
     assert by_name["uplink"].busiest == pytest.approx(20 / (10 * 20.2))
 
 
-def test_throughput_against_the_number_of_gpus(pair: ScenarioResult, result: ScenarioResult) -> None:
-    """Both policies do 1/19.2 and 1/20.2 images/s on each of two; two alone on one GPU; one of them does not fit."""
-    refusal = result.results[1].refusal
-    base = replace(pair.results[0], metrics=replace(pair.results[0].metrics, images_per_s=0.1))
-    first = (base, replace(pair.results[2], refusal=refusal), pair.results[4])
-    runs = (replace(pair, gpus=1, results=first), pair)
-    figure = scaling_figure(runs)
-    written = texts(figure)
-    assert written[0] == scaling_title(runs) == "base(p) does 0.1042 images/s on 2 GPUs, vdnn_all(p) 0.09901"
-    assert written[-5:] == ["base(p)", "vdnn_all(p)", "late(p)", "each as fast as the fastest on 1", "does not fit"]
-    assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.1, 2 / 19.2])
-    assert figure.axes[1].lines[0].get_ydata() == pytest.approx([0.1, 1 / 19.2])
-    assert draw_scaling(runs) == draw_scaling(runs)
-
-
 def test_pictures_of_one_gpu_say_which_of_several_it_is(pair: ScenarioResult) -> None:
     shown = pair.results[3]
     timeline = timeline_figure(pair, shown)
@@ -117,10 +100,3 @@ def test_pictures_of_one_gpu_say_which_of_several_it_is(pair: ScenarioResult) ->
     assert "exchange of gradients (and its stalls)" in texts(timeline)
     assert texts(memory_figure(pair, shown))[1].startswith("GPU 1 of 2, memory over one iteration of 20.2 s; ")
     assert texts(policies_figure(pair))[1].endswith("; of each policy the GPU that is done last")
-
-
-def test_a_wide_title_stays_on_the_slide(pair: ScenarioResult) -> None:
-    wide = tuple(replace(row, policy="W" * 60) for row in pair.by_policy[0])
-    with house_style():
-        figure = gpus_figure(pair, wide)
-    assert figure.texts[0].get_window_extent().x1 <= 1600 * 0.99

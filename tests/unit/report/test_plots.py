@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import MemoryCurve, offloaded_curve
@@ -23,7 +22,6 @@ from vdnnsim.report.plots.iteration import memory
 from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.timeline import magnified_window, timeline_figure, timeline_subject
 from vdnnsim.report.plots.policies import drawn_rows, free_place, policies_figure
-from vdnnsim.report.plots.style import house_style, new_figure, write_legend
 
 
 def texts(figure: Figure) -> list[str]:
@@ -111,12 +109,6 @@ def test_long_curves_are_thinned(result: ScenarioResult, move: PolicyResult, mon
     assert "each of 360 columns" in memory_figure(result, move).axes[1].get_xlabel()
 
 
-def test_inference_has_no_backward(result: ScenarioResult, keep: PolicyResult) -> None:
-    trace = replace(keep.trace, spans=keep.trace.spans[:2])
-    inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
-    assert "backward" not in texts(memory_figure(inference, replace(keep, trace=trace)))
-
-
 def test_the_timeline(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     figure = timeline_figure(result, move)
     written = texts(figure)
@@ -135,13 +127,6 @@ def test_rows_without_a_bar_are_left_out(result: ScenarioResult, keep: PolicyRes
     """It copies nothing and never waits."""
     for axes in timeline_figure(result, replace(keep, trace=replace(keep.trace, stalls=()))).axes:
         assert [label.get_text() for label in axes.get_yticklabels()] == ["compute stream"]
-
-
-def test_thousands_of_spans_are_few_artists(result: ScenarioResult, move: PolicyResult) -> None:
-    many = replace(move, trace=replace(move.trace, spans=move.trace.spans * 1000, stalls=move.trace.stalls * 1000))
-    whole = timeline_figure(result, many).axes[0]
-    assert len(whole.collections) == 6
-    assert len(whole.patches) == 1
 
 
 def test_prefetch_host_stall_and_no_fit(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
@@ -198,13 +183,6 @@ def test_reasons_for_not_fitting_are_named(result: ScenarioResult, move: PolicyR
     assert unfit == ["", ": gaps", ": host memory"]
 
 
-def test_names_of_baseline_and_capacity_do_not_overlap(result: ScenarioResult, keep: PolicyResult) -> None:
-    huge = replace(keep, metrics=replace(keep.metrics, max_memory_bytes=50_000))
-    figure = policies_figure(replace(result, results=(huge,)))
-    named = {text.get_text(): text.get_horizontalalignment() for axes in figure.axes for text in axes.texts}
-    assert (named["unlimited memory"], named["capacity 1000 B"]) == ("right", "left")
-
-
 def test_the_fastest_policies_are_drawn(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     """Eight do not fit, then twenty fit in 20 s down to 1 s; the 14 fastest are those of 14 s and less."""
     fitting = [
@@ -230,28 +208,3 @@ def test_a_stall_that_is_too_short_to_be_seen_is_not_in_the_legend(result: Scena
 def test_bytes_in_host_memory_alone_over_time(move: PolicyResult) -> None:
     """10 B from 3 s, when the offload ends, to 5 s, when the prefetch begins."""
     assert offloaded_curve(move.trace) == ((3.0, 5.0), (10, 0))
-
-
-@pytest.mark.parametrize(("characters", "columns"), [(5, 4), (30, 3), (50, 2), (100, 1)])
-def test_a_legend_takes_more_rows_rather_than_leave_the_slide(characters: int, columns: int) -> None:
-    """An n of 14 points is 12.3 pixels wide, an entry about 60 more: 4 x 122, 3 x 429, 2 x 675, 1290 of 1600."""
-    with house_style():
-        figure = new_figure("title", "subtitle")
-        write_legend(figure, [Patch(label="n" * characters) for _ in range(8)], fontsize=14, rows=2)
-        (legend,) = figure.legends
-        box = legend.get_window_extent()
-    assert legend._ncols == columns  # type: ignore[attr-defined]  # noqa: SLF001  # it has no other way to ask
-    assert box.x0 >= 0
-    assert box.x1 <= 1600
-
-
-def test_long_labels_of_many_policies_are_smaller(result: ScenarioResult, move: PolicyResult) -> None:
-    """One line of 15 points in 14 rows takes 210 of 360; two take 420; of 13 points they take 364; of 11 points 308."""
-    short, long = (
-        tuple(replace(move, policy=f"{label}{number})") for number in range(14))
-        for label in ("vdnn(", "page_migration(m, page_latency=")
-    )
-    for rows, points in ((short, 15), (long, 11)):
-        labels = policies_figure(replace(result, results=rows)).axes[0].get_yticklabels()
-        assert {label.get_fontsize() for label in labels} == {points}
-    assert labels[0].get_text() == "page_migration(m,\npage_latency=0)"

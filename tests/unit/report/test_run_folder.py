@@ -89,12 +89,6 @@ def test_refusal_in_the_manifest(result: ScenarioResult) -> None:
     }
 
 
-def test_an_unknown_commit_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "source_commit", lambda: None)
-    said = json.loads(manifest(1, (), {}, ()))
-    assert (said["commit"], said["commit_modified"]) == (None, None)
-
-
 TRACES = {"trace_move_m.json", "trace_keep_p.json", "trace_dyn.json"}
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
 from vdnnsim.report.palette import ALARM, SERIES_COLORS
-from vdnnsim.report.plots.study.curves import front, lines_figure, pareto_figure
+from vdnnsim.report.plots.study.curves import lines_figure, pareto_figure
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyCells, StudyPicture, best, cell, shown_rows, study_axis
 
@@ -149,17 +148,6 @@ def test_scale_and_ticks_of_an_axis(batches: list[int], scale: str) -> None:
     assert (axes.get_xscale(), axes.get_xticks().tolist()) == (scale, batches)
 
 
-def test_panels_of_numbers_say_what_they_count() -> None:
-    figure = lines_figure(ROWS, replace(LINES, x="hardware", panels="batch_size"))
-    assert [axes.get_title() for axes in figure.axes] == ["batch size 1", "batch size 2", "batch size 4"]
-
-
-def test_names_stand_side_by_side() -> None:
-    rows = [row("slow", 1, 1.0, hardware="one"), row("slow", 1, 2.0, hardware="two")]
-    axes = lines_figure(rows, replace(LINES, x="hardware")).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["one", "two"]
-
-
 def test_a_heat_map_has_a_line_around_what_fits() -> None:
     """The two cells of "fast" that do not fit have no number; they have three sides towards cells that fit.
 
@@ -177,15 +165,6 @@ def test_a_heat_map_has_a_line_around_what_fits() -> None:
     assert legend(figure) == ["does not fit", "boundary of what fits"]
 
 
-def test_the_darkest_cell_is_the_largest_number() -> None:
-    (axes,) = heat_map_figure(ROWS, MAP).axes
-    shades = mpl.colormaps["Blues"]
-    faces = [to_hex(patch.get_facecolor()) for patch in axes.patches]
-    assert faces[0] == to_hex(shades(0.08))
-    assert faces[3] == to_hex(shades(0.85))
-    assert faces[4] == "#ffffff"
-
-
 def test_each_cell_names_its_best_policy() -> None:
     """At a batch of 1 "fast" is best with 20; beyond it does not fit, so "slow" is."""
     figure = heat_map_figure(ROWS, replace(MAP, y="hardware", by="policy"))
@@ -194,12 +173,6 @@ def test_each_cell_names_its_best_policy() -> None:
     assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [SERIES_COLORS[number] for number in (1, 0, 0)]
     assert legend(figure) == ["slow", "fast"]
     assert figure.texts[1].get_text() == "6 points; in each cell images/s, of the best policy that fits"
-
-
-def test_a_front_leaves_out_beaten_points() -> None:
-    """More speed is better, less memory too: (2, 9) takes more than (1, 10) and is slower; equal points stay."""
-    points = [(1.0, 10.0), (2.0, 9.0), (3.0, 12.0), (3.0, 12.0)]
-    assert front(points, "max_memory_bytes", "images_per_s") == [(1.0, 10.0), (3.0, 12.0)]
 
 
 def test_a_pareto_picture_has_the_capacity_and_the_front() -> None:
