@@ -6,10 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from tests import command_line
-from vdnnsim.cli import cli
 
 ROOT = Path(__file__).parents[3]
 MODEL = """\
@@ -52,27 +48,3 @@ def test_run_captures_and_reports_a_file(folder: Path) -> None:
     assert again.stdout == done.stdout
     assert "captured my_model.py:make" in done.stderr
     assert "captured my_model.py:make" not in again.stderr
-
-
-@pytest.mark.usefixtures("in_a_fork")
-def test_max_batch_extends_two_captures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    done = CliRunner().invoke(cli, ["max-batch", *ASKED], catch_exceptions=False)
-
-    assert done.exit_code == 0, done.stderr
-    assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [
-        f"{n} in float32 with adamw" for n in (4, 2)
-    ]
-    assert "captures at 2 and 4" in " ".join(done.stdout.split())
-
-
-@pytest.mark.usefixtures("in_a_fork")
-def test_a_model_that_raises_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "my_model.py").write_text("def make():\n    raise ValueError('no weights here')\n")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    done = command_line.vdnnsim("run", *ASKED, folder=folder, status=1)
-
-    assert done.stdout == ""
-    assert "no weights here" in done.stderr.splitlines()[-1]
-    assert len(done.stderr.splitlines()) == 1

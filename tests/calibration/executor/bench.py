@@ -13,14 +13,13 @@ from calibration.executor.executor import Execution, Executor
 from calibration.kernels.interface import KernelLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
-from tests.toy import toy_setting
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_setting
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
-from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, needed_bytes
 from vdnnsim.plans.trace import IterationTrace
@@ -29,26 +28,16 @@ from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.units import ElementType
 
 NETWORKS: tuple[Callable[[], LayerGraph], ...] = (tiny_linear, tiny_forked, tiny_residual)
 
-UNLIMITED = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**60, host_bytes=2**60, granule_bytes=1)
+UNLIMITED = replace(TOY_LIMITS, device_bytes=2**60, host_bytes=2**60)
 
-SERVER = Server(
-    name="paced",
-    gpu=Gpu(
-        name="paced",
-        memory_bytes=2**60,
-        flop_per_s={ElementType.FLOAT32: 1.0},
-        dram_bytes_per_s=1.0,
-        multiprocessors=1,
-        granule_bytes=1,
-    ),
+SERVER = replace(
+    TOY_SERVER,
+    gpu=replace(TOY_SERVER.gpu, memory_bytes=2**60),
     link=Link(name="paced", h2d_bytes_per_s=8e6, d2h_bytes_per_s=6e6, latency_s=100e-6),
-    host=Host(memory_bytes=2**60, issue_s=20e-6, pin_latency_s=0.0, pin_bytes_per_s=1.0),
-    cost_model={},
-    figures=(),
+    host=replace(TOY_SERVER.host, memory_bytes=2**60, issue_s=20e-6),
 )
 """Copies of maps of a tiny network take about as long as its kernels in `every_second_explicit`."""
 

@@ -90,17 +90,6 @@ def test_each_policy_computes_what_pytorch_does(
     check(bench, network, plan, UNLIMITED)
 
 
-@pytest.mark.parametrize("policy", [Base(), VdnnAll()], ids=lambda policy: policy.label)
-@pytest.mark.parametrize("network", NETWORKS)
-def test_mixed_algorithms_compute_what_the_reference_does(
-    bench: Bench, network: Callable[[], LayerGraph], policy: Policy
-) -> None:
-    """Under base all kernels share one workspace: what one is handed, the next takes for itself."""
-    plan = bench.plan(bench.workload(network), policy, every_second_explicit)
-    assert algorithms_of(plan) > {PYTORCH}
-    check(bench, network, plan, UNLIMITED)
-
-
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], LayerGraph]) -> None:
     workload = bench.workload(network)

@@ -1,7 +1,7 @@
 """The networks of the library in plain PyTorch: torch.nn.functional and autograd."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,8 @@ from torch.nn import functional
 from calibration.kernels.interface import given
 from calibration.kernels.operands import fill_input, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, weight_views
-from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
-from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
-from vdnnsim.dnn.layers import Layer
+from tests.calibration.capture.built_operators import Operands, forward
+from vdnnsim.dnn.convolutional import BatchNormalization, Pooling
 from vdnnsim.dnn.workload import Workload
 
 
@@ -42,43 +41,21 @@ def run_plainly(
             views = weight_views(layer, flat, channels_last=channels_last)
             weights[layer.index] = tuple(view.clone().requires_grad_() for view in views if view is not None)
         inputs = [maps[x] for x in layer.inputs]
-        maps[layer.output] = _forward(
-            layer, inputs, weights.get(layer.index, ()), labels(workload, seed).to(device_type)
-        )
+        moments = tuple(torch.zeros(x.shape[1], dtype=dtype, device=device_type) for x in inputs[:1] for _ in range(2))
+        classes = labels(workload, seed).to(device_type)
+        operands = Operands(tuple(inputs), 1, weights.get(layer.index, ()), moments, classes, in_time=False)
+        with without_cudnn() if isinstance(layer.operator, BatchNormalization) else nullcontext():
+            match layer.operator:
+                case Pooling(kernel=kernel, stride=stride, padding=padding, average=True):
+                    # A mean, as torchvision has it over a whole map, is rounded otherwise.
+                    maps[layer.output] = functional.avg_pool2d(inputs[0], kernel, stride, padding)
+                case operator:
+                    maps[layer.output] = forward(operator, operands)
     loss = maps[graph.layers[-1].output]
     loss.backward()  # type: ignore[no-untyped-call]
     return PlainRun(
         float(loss.detach().cpu()), {index: _flat(layer_weights) for index, layer_weights in weights.items()}
     )
-
-
-def _forward(
-    layer: Layer, inputs: list[torch.Tensor], weights: tuple[torch.Tensor, ...], classes: torch.Tensor
-) -> torch.Tensor:
-    x = inputs[0]
-    match layer.operator:
-        case Convolution(stride=stride, padding=padding):
-            return functional.conv2d(x, weights[0], weights[1] if len(weights) > 1 else None, stride, padding)
-        case Pooling(kernel=kernel, stride=stride, padding=padding, average=True):
-            return functional.avg_pool2d(x, kernel, stride, padding)
-        case Pooling(kernel=kernel, stride=stride, padding=padding):
-            return functional.max_pool2d(x, kernel, stride, padding)
-        case Activation():
-            return functional.relu_(x)
-        case FullyConnected():
-            return functional.linear(x.flatten(1), *weights)
-        case Concat():
-            return torch.cat(inputs, 1)
-        case ElementwiseAdd():
-            return inputs[0] + inputs[1]
-        case BatchNormalization():
-            with without_cudnn():
-                gamma, beta = weights
-                return functional.batch_norm(x, None, None, gamma, beta, training=True)
-        case SoftmaxLoss():
-            return functional.cross_entropy(x.flatten(1), classes)
-        case _:
-            raise AssertionError(f"{layer.name} stands in no network that is executed")
 
 
 @contextmanager

@@ -117,11 +117,3 @@ def test_a_device_on_which_no_kernel_runs_is_refused_and_all_else_kept(tmp_path:
         with pytest.raises(DeviceError, match=r"^Fake: none of 18 kernels could be measured: out of memory$"):
             measuring.calibrate(journal, Killer())
         assert len(journal) > 18
-
-
-def test_other_software_begins_anew(tmp_path: Path) -> None:
-    run(tmp_path, after=10)
-    measuring, _ = calibrator(tmp_path, torch_version="2.13.0")
-    with measuring.journal() as journal:
-        assert len(journal) == 0
-        assert journal.begun_anew == "torch was 2.11.0 and is 2.13.0"

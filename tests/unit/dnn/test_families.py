@@ -48,18 +48,6 @@ def test_bottlenecks_of_resnet(depth: int, second: int, third: int, parameters: 
     assert parameters in (expected, None)
 
 
-@pytest.mark.parametrize(("depth", "blocks", "parameters"), [(18, 8, 11_689_512), (34, 16, 21_797_672)])
-def test_shallow_resnets_have_blocks_of_two_convolutions(depth: int, blocks: int, parameters: int) -> None:
-    """As torchvision counts them; the first group keeps the shape of its input and projects nothing."""
-    graph = build_network(f"resnet{depth}")
-    names = [layer.name for layer in graph.layers if layer.kind is LayerKind.CONV]
-
-    assert graph.parameters == parameters
-    assert [name for name in names if "downsample" in name] == [f"layer{group}.0.downsample.0" for group in (2, 3, 4)]
-    assert len(names) == 2 * blocks + 1 + 3
-    assert build_network(f"resnet{depth}").maps[-4].shape == MapShape(512, 7, 7)
-
-
 @pytest.mark.parametrize(("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)])
 def test_resnets_for_cifar(depth: int, millions: float) -> None:
     """Parameters as He et al. (CVPR 2016, Table 6) round them; a group of n more blocks adds 97,216 weights.
