@@ -19,7 +19,8 @@ import vdnnsim
 from vdnnsim.engine.processes import collect_rarely
 
 if TYPE_CHECKING:
-    from calibration.capture.isolation import Answer, Asked
+    from calibration.capture.isolation import Answer
+    from calibration.capture.request import Request
 
 # Derandomized, so that a red run stays red; no deadline, for workers may share a core. `--hypothesis-profile thorough`
 # looks for new examples.
@@ -86,23 +87,24 @@ def in_a_fork(monkeypatch: pytest.MonkeyPatch, has_captured: None) -> None:  # n
     """Capture in a fork of this process; a process of its own takes two seconds to import PyTorch."""
     from calibration.capture import child, isolation
 
-    in_a_process = isolation._answer_of_child  # noqa: SLF001
+    of_its_own = isolation.CapturingProcess
 
-    def answer(asked: "Asked") -> "Answer":
-        # PyTorch clears the caches of `DTensor` of all threads, and a fork has not those of others.
-        if any(each.parallel for each in asked.requests):
-            return in_a_process(asked)
-        with TemporaryFile() as told, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # no other thread of a test process holds a lock
-            if (process := os.fork()) == 0:
-                try:
-                    sys.settrace(None)
-                    told.write(msgspec.json.encode(child._answer(asked)))  # noqa: SLF001
-                    told.flush()
-                finally:
-                    os._exit(0)
-            os.waitpid(process, 0)
-            told.seek(0)
-            return msgspec.json.decode(told.read(), type=isolation.Answer)
+    class InAFork:
+        def answer(self, request: "Request") -> "Answer":
+            # PyTorch clears the caches of `DTensor` of all threads, and a fork has not those of others.
+            if request.parallel:
+                return of_its_own().answer(request)
+            with TemporaryFile() as told, warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # no other thread of a test process holds a lock
+                if (process := os.fork()) == 0:
+                    try:
+                        sys.settrace(None)
+                        told.write(msgspec.json.encode(next(child.answers((request,)))))
+                        told.flush()
+                    finally:
+                        os._exit(0)
+                os.waitpid(process, 0)
+                told.seek(0)
+                return msgspec.json.decode(told.read(), type=isolation.Answer)
 
-    monkeypatch.setattr(isolation, "_answer_of_child", answer)
+    monkeypatch.setattr(isolation, "CapturingProcess", InAFork)

@@ -3,7 +3,7 @@
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -82,11 +82,10 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
     return found
 
 
-def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Generator[CapturedStep]:
+def capture_batches(programs: Iterable[Program], device: CaptureDevice) -> Generator[CapturedStep]:
     """Yield one iteration of each of several programs that differ in their batches, loss or optimizer alone.
 
-    The model is made once, by the first. A warm-up of forward alone makes what a model or a loss keeps of another batch
-    size, as masks and labels.
+    The model is made once, by the first; each other program is taken when its iteration is asked for.
 
     Raises:
         CaptureError: one of them cannot be captured.
@@ -96,9 +95,10 @@ def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Gener
 
 
 def _captured(
-    programs: Sequence[Program], device: CaptureDevice, *, taped: bool
+    programs: Iterable[Program], device: CaptureDevice, *, taped: bool
 ) -> Generator[tuple[CapturedStep, Tape]]:
-    program = programs[0]
+    others = iter(programs)
+    program = next(others)
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
@@ -128,18 +128,17 @@ def _captured(
             )
             blame(warm_up)
             with warm_up.recording():
-                iteration.run(warm_up.enter)
+                # A scaler makes its scale in backward.
+                as_it_is = taped or device.real or device.compiled or iteration.scaler is not None
+                iteration.warm_up(warm_up.enter, whole=as_it_is or program.layout is not None)
             if program.layout is not None and program.layout.is_replicated:
                 # The second forward of DistributedDataParallel orders its buckets anew.
                 iteration.run(lambda _: None)
             yield _recorded(iteration, device, warm_up, blame, notes)
-            for other in programs[1:]:
+            for other in others:
                 iteration = iteration.of(other)
-                if program.layout is None:
-                    iteration.warm_up()
-                else:
-                    # FSDP's state after forward alone is another.
-                    iteration.run(lambda _: None)
+                # FSDP's state after forward alone is another.
+                iteration.warm_up(lambda _: None, whole=program.layout is not None)
                 yield _recorded(iteration, device, warm_up, blame, notes)
 
 

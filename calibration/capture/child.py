@@ -1,49 +1,79 @@
-"""The capturing child process: reads requests from standard input, writes its answer to a file descriptor."""
+"""The capturing child process: reads requests, a line each, and writes an answer to each, as long as there are any."""
 
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
 from calibration.availability import require_torch
-from calibration.capture.isolation import Answer, Asked, file_sha256
+from calibration.capture.isolation import Answer, file_sha256
+from calibration.capture.request import Request
 from vdnnsim.errors import VdnnsimError
 
 _OURS = Path(__file__).parents[2]
+_OF_ITERATION: Final[Mapping[str, Any]] = MappingProxyType(
+    {"batch_size": 1, "tokens": None, "optimizer": "", "in_backward": False, "param_groups": 1, "loss_chunks": 1}
+)
+"""What may differ in a request for the same model."""
 
 
 def main() -> None:
-    """Answer requests; the last argument is the descriptor of the answer's file."""
-    descriptor = int(sys.argv[-1])
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
+    """Answer requests; the last arguments are the descriptors of requests and of answers."""
+    asking, telling = map(int, sys.argv[-2:])
     sys.argv[1:] = []
-    try:
-        answer = _answer(asked)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    with open(descriptor, "wb") as file:  # Path opens no descriptors
-        file.write(msgspec.json.encode(answer))
+    with os.fdopen(asking, "rb") as asked, os.fdopen(telling, "wb") as told:
+        try:
+            for answer in answers(msgspec.json.decode(line, type=Request) for line in asked):
+                for each in (sys.stdout, sys.stderr):
+                    each.flush()
+                told.write(msgspec.json.encode(answer) + b"\n")
+                told.flush()
+        except KeyboardInterrupt:
+            sys.exit(130)
     # Without exit handlers of libraries, some of which fail.
-    sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(0)
 
 
-def _answer(asked: Asked) -> Answer:
+def answers(requests: Iterable[Request]) -> Iterator[Answer]:
+    """Yield an answer to each request; those in a row that differ in their iterations alone share a model."""
+    for _, alike in groupby(requests, key=_model_of):
+        # One that fails ends the captures of a model, and the next makes it anew.
+        while (first := next(alike, None)) is not None:
+            yield from _of_one_model(chain((first,), alike))  # noqa: B031 - what is left of it
+
+
+def _model_of(request: Request) -> Request:
+    """Return a request without what leaves the model as it is; stages of a pipeline have buffers of a batch."""
+    kept = {"batch_size": request.batch_size} if request.layout and request.layout.pipeline > 1 else {}
+    return msgspec.structs.replace(request, **{**_OF_ITERATION, **kept})
+
+
+def _of_one_model(requests: Iterable[Request]) -> Iterator[Answer]:
+    asked: list[Request] = []
+
+    def noted() -> Iterator[Request]:
+        for each in requests:
+            asked.append(each)
+            yield each
+
     try:
         require_torch("capture")
         from calibration.capture.sources import captured_together
 
-        steps = captured_together(asked.requests, asked.room_bytes)
+        for step in captured_together(noted()):
+            config = asked[-1].config
+            described = {} if config is None else {str(config.resolve()): file_sha256(str(config))}
+            yield Answer(step, files=_imported_files() | described)
     except VdnnsimError as error:
-        return Answer(error=str(error))
+        yield Answer(error=str(error))
     except SystemExit as end:
-        return Answer(error=f"{asked.requests[0].model}: its code ends Python (exit status {end.code})")
-    config = asked.requests[0].config
-    described = {} if config is None else {str(config.resolve()): file_sha256(str(config))}
-    return Answer(steps, files=_imported_files() | described)
+        yield Answer(error=f"{asked[-1].model}: its code ends Python (exit status {end.code})")
 
 
 def _imported_files() -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
@@ -19,8 +20,42 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from calibration.capture.schemas import OperatorMode, arguments_of, is_random, name_of, operands_of, tensors_in
 
+_DESCRIBED: Final = (int, float, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+"""Types of arguments that are described by themselves and their type."""
 _COMPUTED_BYTES: Final = 64 * 2**20
 """Limit of computed results: a mask of 8192 x 8192."""
+
+
+class _KnownResults(FakeTensorMode):
+    """PyTorch's mode, which keeps the shapes of results by those of arguments, and looks them up by fewer attributes.
+
+    Its own description of an argument takes half of the time of a capture; it has attributes of sparse, quantized and
+    symbolic tensors.
+    """
+
+    def _cache_key(self, state: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - PyTorch's
+        found: list[object] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        if _describe(args, found) and _describe(kwargs, found):
+            return fake_tensor._DispatchCacheKey(tuple(found))  # noqa: SLF001 - as the method that this overrides
+        return super()._cache_key(state, func, args, kwargs)  # type: ignore[no-untyped-call]
+
+
+def _describe(value: object, found: list[object]) -> bool:
+    """Append what decides the shape of results; return False where that is not known of a type."""
+    if isinstance(value, FakeTensor):
+        if value.constant is not None or value.layout is not torch.strided or value.is_quantized:
+            return False
+        flags = value.requires_grad, value.is_conj(), value.is_neg(), value.is_inference()
+        sizes = value.shape, value.stride(), value.storage_offset(), value.untyped_storage().nbytes()
+        found += (value.dtype, value.fake_device, *sizes, flags)
+        return True
+    if isinstance(value, list | tuple | dict):
+        found += (type(value), len(value))
+        parts = value.items() if isinstance(value, dict) else value
+        return all(_describe(each, found) for each in parts)
+    # 1 and 1.0 are equal and make results of other types.
+    found += (type(value), value)
+    return type(value) in _DESCRIBED
 
 
 class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
@@ -34,7 +69,7 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()
-        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fake = _KnownResults(allow_non_fake_inputs=True)
         # Stand-ins on the CPU for tensors of a GPU.
         self._elsewhere = WeakIdKeyDictionary()
         # Storages of real tensors that a fake tensor was written to.

@@ -1,7 +1,7 @@
 """Captures in a child process, with a cache.
 
 A user's code and PyTorch's C++ may end their process, which becomes an error message here. PyTorch is not imported in
-this process.
+this process. The child imports it and makes the model once, however many captures of the model are asked for.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ import platform
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Final
+from typing import IO, Final, Protocol
 
 import msgspec
 
@@ -42,24 +42,25 @@ _LONGEST: Final = 300
 """Characters of a process's last line in a message."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What the child is asked for: `sources.captured_together`."""
-
-    requests: tuple[Request, ...]
-    room_bytes: int
-
-
 class Answer(msgspec.Struct, frozen=True):
     """The answer of the child, or of the cache.
 
     Attributes:
-        steps: by request, of the cache one; none where one could not be captured.
+        step: None if it could not be captured.
+        error: why not.
         files: the user's files that were imported, by path, with the SHA-256 of each.
     """
 
-    steps: tuple[CapturedStep, ...] = ()
+    step: CapturedStep | None = None
     error: str = ""
     files: dict[str, str] = {}
+
+
+class Capturing(Protocol):
+    """Captures requests of one model."""
+
+    def answer(self, request: Request) -> Answer:
+        """Return the captured step of a request, or why there is none."""
 
 
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
@@ -69,14 +70,19 @@ def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep,
 
 
 def captured_together(
-    requests: Sequence[Request], cache: Path | None = None, *, room_bytes: int = 0
+    requests: Sequence[Request],
+    cache: Path | None = None,
+    *,
+    room_bytes: int = 0,
+    process: Capturing | None = None,
 ) -> tuple[tuple[CapturedStep, Path | None], ...]:
     """Return captured steps, each from the cache if request, files and versions are the same.
 
     Args:
-        requests: what to capture, of one model; one process captures those that do not change the model itself.
+        requests: what to capture, of one model.
         cache: a folder; by default `vdnnsim/capture` in the user's cache.
         room_bytes: where the storages of the first fit into so much, the others are left out.
+        process: which may have captured the model before; by default a new one.
 
     Returns:
         each step, and the file of the cache that it was read from; none from one on that cannot be captured.
@@ -87,30 +93,26 @@ def captured_together(
     """
     for request in requests:
         request.check()
-    files = {request: (cache or user_cache("capture")) / f"{_digest(request)}.json" for request in requests}
-    found: dict[Request, tuple[CapturedStep, Path | None]] = {
-        request: (step, file) for request, file in files.items() if (step := _kept(file)) is not None
-    }
-    if (first := found.get(requests[0])) is not None and first[0].peak_live_bytes <= room_bytes:
-        return (first,)
-    if missing := tuple(request for request in files if request not in found):
-        if importlib.util.find_spec("torch") is None:
-            raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
-        for model in dict.fromkeys(map(_model_of, missing)):
-            alike = tuple(request for request in missing if _model_of(request) == model)
-            answer = _answer_of_child(Asked(alike, room_bytes))
-            if not answer.steps and requests[0] in alike:
-                raise CaptureError(answer.error)
-            for request, step in zip(alike, answer.steps, strict=False):
-                found[request] = step, None
-                keep(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
-    return tuple(found[request] for request in takewhile(found.__contains__, requests))
-
-
-def _model_of(request: Request) -> tuple[object, ...]:
-    """Return what changes the model itself: its checkpoints, or its place in a pipeline, whose buffers have sizes."""
-    is_staged = request.layout is not None and request.layout.pipeline > 1
-    return request.checkpointing, request.position, request.batch_size if is_staged else 0
+    process = process or CapturingProcess()
+    steps: list[tuple[CapturedStep, Path | None]] = []
+    for request in requests:
+        folder = cache or user_cache("capture")
+        if (kept := _kept(request, folder)) is not None:
+            steps.append(kept)
+        else:
+            answer = process.answer(request)
+            if answer.step is None:
+                if not steps:
+                    raise CaptureError(answer.error)
+                break
+            steps.append((answer.step, None))
+            keep(
+                _file(request if _is_of_its_card(request, answer.step) else _of_any_card(request), folder),
+                msgspec.json.encode(answer),
+            )
+        if steps[0][0].peak_live_bytes <= room_bytes:
+            break
+    return tuple(steps)
 
 
 def file_sha256(path: str) -> str:
@@ -121,31 +123,76 @@ def file_sha256(path: str) -> str:
         return ""
 
 
-def _answer_of_child(asked: Asked) -> Answer:
-    request = asked.requests[0]
-    # Files without names, which do not stay if this process is killed.
-    with TemporaryFile() as answered, TemporaryFile() as log:
-        done = subprocess.run(  # noqa: S603 - this interpreter, which runs the user's code
-            [sys.executable, "-P", "-c", _START, str(_ROOT), str(answered.fileno())],
-            input=msgspec.json.encode(asked),
-            env=_variables_of(request.pretended) if request.pretended else None,
-            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
-            stderr=log,
-            pass_fds=(answered.fileno(),),
-            check=False,
-        )
-        # The child has moved the position that it shares.
-        for each in (answered, log):
-            each.seek(0)
-        said = log.read().decode("utf-8", "replace")
+class CapturingProcess:
+    """A child process that captures requests of one model; it begins with the first request, and ends with this."""
+
+    def __init__(self) -> None:
+        self._begun: _Begun | None = None
+
+    def answer(self, request: Request) -> Answer:
+        """Return the captured step of a request, or why there is none.
+
+        Raises:
+            CaptureError: the process ended, or PyTorch is not installed.
+            ProfileError, DeviceError: the profile's card cannot be pretended, or none can here.
+        """
+        if self._begun is None:
+            self._begun = _Begun(request)
+            self._end = weakref.finalize(self, self._begun.end)
+        line, said = self._begun.line_for(request)
         try:
-            answer = msgspec.json.decode(answered.read(), type=Answer)
+            answer = msgspec.json.decode(line, type=Answer)
         except msgspec.DecodeError:
-            raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
-    # After a failure its one line is enough.
-    if said and answer.steps and sys.stderr is not None:
-        sys.stderr.write(said)
-    return answer
+            status, self._begun = self._begun.process.wait(), None
+            self._end()
+            raise CaptureError(f"{request.model}: {_end(status)}{_last_words(said)}") from None
+        # After a failure its one line is enough.
+        if said and answer.step is not None and sys.stderr is not None:
+            sys.stderr.write(said)
+        return answer
+
+
+class _Begun:
+    def __init__(self, request: Request) -> None:
+        if importlib.util.find_spec("torch") is None:
+            raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
+        asked, asking = os.pipe()
+        telling, told = os.pipe()
+        self._asking, self._telling = os.fdopen(asking, "wb"), os.fdopen(telling, "rb")
+        # A file without a name, which does not stay if this process is killed.
+        self._log: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `end`
+        self._read = 0
+        self.process = subprocess.Popen(  # noqa: S603 - this interpreter, which runs the user's code
+            [sys.executable, "-P", "-c", _START, str(_ROOT), str(asked), str(told)],
+            env=_variables_of(request.pretended) if request.pretended else None,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+            stderr=self._log,
+            pass_fds=(asked, told),
+        )
+        os.close(asked)
+        os.close(told)
+
+    def line_for(self, request: Request) -> tuple[bytes, str]:
+        """Return the line that answers a request, empty where the process ended, and what it printed meanwhile."""
+        # It may have ended since the last answer.
+        with suppress(BrokenPipeError):
+            self._asking.write(msgspec.json.encode(request) + b"\n")
+            self._asking.flush()
+        line = self._telling.readline()
+        # The child moves the position that it shares.
+        said = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size - self._read, self._read)
+        self._read += len(said)
+        return line, said.decode("utf-8", "replace")
+
+    def end(self) -> None:
+        """End the process, which waits for a request, or captures one that is asked for no more."""
+        self.process.kill()
+        self.process.wait()
+        with suppress(BrokenPipeError):
+            self._asking.close()
+        self._telling.close()
+        self._log.close()
 
 
 def _has_descriptor() -> bool:
@@ -173,18 +220,37 @@ def _last_words(said: str) -> str:
     return f": {one_line(last)[:_LONGEST]}" if last else ""
 
 
-def _kept(path: Path) -> CapturedStep | None:
-    """Return a step of the cache, unless an imported file has changed."""
-    try:
-        answer = msgspec.json.decode(path.read_bytes(), type=Answer)
-    except (OSError, msgspec.DecodeError):
-        return None
-    if any(file_sha256(file) != digest for file, digest in answer.files.items()):
-        return None
-    # The time of use, for `keep`.
-    with suppress(OSError):
-        os.utime(path)
-    return answer.steps[0]
+def _kept(request: Request, folder: Path) -> tuple[CapturedStep, Path] | None:
+    """Return a step of the cache and its file, unless an imported file has changed."""
+    for file in (_file(request, folder), _file(_of_any_card(request), folder)):
+        try:
+            answer = msgspec.json.decode(file.read_bytes(), type=Answer)
+        except (OSError, msgspec.DecodeError):
+            continue
+        if answer.step is None or any(file_sha256(path) != digest for path, digest in answer.files.items()):
+            continue
+        # The time of use, for `keep`.
+        with suppress(OSError):
+            os.utime(file)
+        if _is_of_its_card(request, answer.step):
+            return answer.step, file
+        return msgspec.structs.replace(answer.step, device="cuda {}.{}".format(*request.compute_capability)), file
+    return None
+
+
+def _of_any_card(request: Request) -> Request:
+    return msgspec.structs.replace(request, compute_capability=(0, 0))
+
+
+def _is_of_its_card(request: Request, step: CapturedStep) -> bool:
+    """Return whether operations may be others on another card: of the rules in `cuda` these alone ask for it."""
+    if request.runs or request.compiled or request.parallel:
+        return True
+    return any("_scaled_dot_product" in each.name or "_cudnn_rnn" in each.name for each in step.operations)
+
+
+def _file(request: Request, folder: Path) -> Path:
+    return folder / f"{_digest(request)}.json"
 
 
 def _digest(request: Request) -> str:

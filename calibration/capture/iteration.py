@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
+from calibration.capture.nodes import leaves_of
 from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
 from calibration.capture.parallel.layout import Layout, check_beside
 from calibration.capture.program import Arguments, Program
@@ -100,16 +101,24 @@ class Iteration:
         optimizers = self.optimizers
         if any(getattr(program, each) != getattr(self.program, each) for each in of_same):
             optimizers = _make_optimizers(program, self.model, foreach=self.foreach)
-            make_states(optimizers)
+            if program.in_backward:
+                make_states(optimizers)
         return replace(self, program=program, optimizers=optimizers, batches=_batches(program, self.place))
 
-    def warm_up(self) -> None:
-        """Run forward and the loss of each micro-batch, for what the model and the loss keep."""
-        if self.program.mode is Mode.INFERENCE:
-            self.run(lambda _: None)
+    def warm_up(self, enter: Callable[[Phase], object], *, whole: bool) -> None:
+        """Make optimizer states, and what the model and the loss keep, as masks and labels.
+
+        By an iteration, or unless that is to be `whole` by forward alone, where all parameters will get gradients.
+        """
+        if whole or self.program.mode is Mode.INFERENCE:
+            self.run(enter)
             return
-        for args, kwargs in self.batches:
-            self._loss(args, kwargs)
+        reached = frozenset[int]().union(*(leaves_of(self._loss(args, kwargs)) for args, kwargs in self.batches))
+        groups = (group for each in self.optimizers for group in each.param_groups)
+        if all(id(each) in reached for group in groups for each in group["params"]):
+            make_states([each for each in self.optimizers if not each.state])
+        else:
+            self.run(enter)
 
     def _loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         with self._autocast(), loss_in_chunks(self.model, self.program.loss_chunks):

@@ -32,6 +32,23 @@ def running_node() -> torch.autograd.graph.Node | None:
     return cast("torch.autograd.graph.Node | None", torch._C._current_autograd_node())  # noqa: SLF001
 
 
+def leaves_of(result: torch.Tensor) -> set[int]:
+    """Return the identities of the tensors whose gradients backward of a result accumulates."""
+    found: set[int] = set()
+    nodes = [result.grad_fn]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            continue
+        if is_accumulating(node):
+            found.add(id(node.variable))  # type: ignore[attr-defined]  # of these nodes alone
+        new = {each for each, _ in node.next_functions} - seen
+        seen |= new
+        nodes += new
+    return found
+
+
 class NodeTracker:
     """Maps nodes to operations of forward."""
 

@@ -1,10 +1,11 @@
 """Programs of requests, their captures, and the comparison of two captures."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -42,36 +43,38 @@ _IDS: Final = 2
 """Token ids for a user's model, 0 and 1."""
 
 
-def captured_together(requests: Sequence[Request], room_bytes: int = 0) -> tuple[CapturedStep, ...]:
-    """Return the captured steps of requests that differ in batch size, loss or optimizer alone.
+def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
+    """Yield the captured steps of requests that differ in batch size, loss or optimizer alone.
 
-    Only the first where its storages fit into `room_bytes`, and none from one on that cannot be captured.
+    Each but the first is taken when its step is asked for.
 
     Raises:
-        CaptureError: the first cannot be captured.
+        CaptureError: one of them cannot be captured.
     """
-    request = requests[0]
-    programs, losses = zip(*map(program_of, requests), strict=True)
+    others = iter(requests)
+    request = next(others)
+    asked: list[tuple[Request, Program, AssumedLoss]] = []
+
+    def programs() -> Iterator[Program]:
+        for each in chain((request,), others):
+            asked.append((each, *program_of(each)))
+            yield asked[-1][1]
+
     device = CaptureDevice(
         real=request.runs,
         compute_capability=request.compute_capability,
         compiled=request.compiled,
         device_type="cuda" if request.runs and torch.cuda.is_available() else "cpu",
     )
-    steps: list[CapturedStep] = []
-    with closing(capture_batches(programs, device)) as captures:
+    with closing(capture_batches(programs(), device)) as captures:
         try:
-            for one, program, loss, step in zip(requests, programs, losses, captures, strict=False):
-                steps.append(_completed(one, program, loss, step))
-                if step.peak_live_bytes <= room_bytes:
-                    break
+            for step in captures:
+                yield _completed(*asked[-1], step)
         except CaptureError as failure:
-            if not steps and request.image is not None and len(request.image) == 1:
+            if len(asked) == 1 and request.image is not None and len(request.image) == 1:
                 hint = f"--image {request.image[0]} is one number a sample, expected CxHxW for an image, as 3x224x224"
                 raise CaptureError(f"{failure}; {hint}") from failure
-            if not steps:
-                raise
-    return tuple(steps)
+            raise
 
 
 def _completed(request: Request, program: Program, loss: AssumedLoss, step: CapturedStep) -> CapturedStep:

@@ -1,18 +1,21 @@
 """Captures in a child process, and their cache."""
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from calibration.capture import isolation
+from calibration.capture import child, isolation
 from calibration.capture.isolation import captured, captured_together
 from calibration.capture.request import Request
 from tests.refusals import refusal
 from vdnnsim.errors import CaptureError
+from vdnnsim.units import Precision
 
 LINEAR = "import its_width\nfrom torch import nn\ndef make():\n    return nn.Linear(3, its_width.WIDTH)\n"
 
@@ -50,19 +53,61 @@ def test_a_cached_capture_is_used_until_an_imported_file_changes(net: Path, tmp_
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_batches_not_cached_are_captured_in_one_process(
-    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_batches_that_are_not_cached_are_captured(net: Path, tmp_path: Path) -> None:
     """At 4, then at 4, 2 and 1, of which two are missing."""
-    in_child = Mock(wraps=isolation._answer_of_child)  # noqa: SLF001
-    monkeypatch.setattr(isolation, "_answer_of_child", in_child)
+    process = Mock(wraps=isolation.CapturingProcess())
     sizes = [msgspec.structs.replace(request(net), batch_size=each) for each in (4, 2, 1)]
     captured(sizes[0], tmp_path / "cache")
-    steps = [step for step, _ in captured_together(sizes, tmp_path / "cache")]
-    assert [each.batch_size for each in steps] == [4, 2, 1]
-    assert [each.args[0].requests for each in in_child.call_args_list] == [(sizes[0],), tuple(sizes[1:])]
-    monkeypatch.setattr(isolation, "_answer_of_child", None)
-    assert [step for step, file in captured_together(sizes, tmp_path / "cache") if file] == steps
+    for asked in (sizes[1:], []):
+        found = captured_together(sizes, tmp_path / "cache", process=process)
+        assert [step.batch_size for step, _ in found] == [4, 2, 1]
+        assert [each.args for each in process.answer.call_args_list] == [(each,) for each in asked]
+        process.reset_mock()
+
+
+@pytest.mark.usefixtures("in_a_fork")
+@pytest.mark.parametrize(("attends", "count"), [(False, 1), (True, 2)])
+def test_a_capture_holds_for_other_cards_unless_it_attends(
+    net: Path, tmp_path: Path, *, attends: bool, count: int
+) -> None:
+    """What is read from the cache is what a capture for that card gives; only attention is chosen by the card."""
+    if attends:
+        net.write_text("from torch import nn\ndef make():\n    return nn.TransformerEncoderLayer(64, 1, 64)\n", "utf-8")
+    plain = msgspec.structs.replace(request(net), image=(4, 64) if attends else (3,), precision=Precision.BFLOAT16)
+    hopper = msgspec.structs.replace(plain, compute_capability=(9, 0))
+    captured(plain, tmp_path / "cache")
+    step, _ = captured(hopper, tmp_path / "cache")
+    assert len([*(tmp_path / "cache").iterdir()]) == count
+    assert step == captured(hopper, tmp_path / "empty")[0]
+    assert step.device == "cuda 9.0"
+
+
+@pytest.mark.usefixtures("has_captured")
+def test_a_model_is_made_once_until_a_capture_fails(net: Path) -> None:
+    """Batches 4 and 2 of one model, 3 fails, and 4 of another; each is asked for once that before it was answered."""
+    lines = LINEAR.splitlines()
+    lines[2:] = ["made = []", "def make():", "    made.append(1)", "    return Even(3, its_width.WIDTH)"]
+    lines += ["class Even(nn.Linear):", "    def forward(self, x):", "        return super().forward(x.view(-1, 2, 3))"]
+    net.write_text("\n".join(lines), encoding="utf-8")
+    said: list[str] = []
+
+    def asked() -> Iterator[Request]:
+        for each in (4, 2, 3, 4):
+            said.append(f"asked for {each}")
+            yield msgspec.structs.replace(request(net), batch_size=each)
+
+    for answer in child.answers(asked()):
+        said += [str(answer.step.batch_size) if answer.step else "none"]
+    assert said == ["asked for 4", "4", "asked for 2", "2", "asked for 3", "none", "asked for 4", "4"]
+    assert len(sys.modules["net"].made) == 2
+
+
+@pytest.mark.usefixtures("has_captured")
+def test_a_model_is_made_anew_for_another_precision(net: Path) -> None:
+    """Autocast casts what the product reads."""
+    narrow = msgspec.structs.replace(request(net), precision=Precision.AMP_BFLOAT16)
+    steps = [answer.step for answer in child.answers((request(net), narrow))]
+    assert [sum("_to_copy" in each.name for each in step.operations) > 0 for step in steps if step] == [False, True]
 
 
 @pytest.mark.usefixtures("in_a_fork")

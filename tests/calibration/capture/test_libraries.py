@@ -81,15 +81,15 @@ def test_a_model_of_torchvision_is_captured() -> None:
     """ResNet-18 has 11,689,512 parameters (torchvision's documentation); auxiliary heads are beside, in GoogLeNet."""
     pytest.importorskip("torchvision")
     assert "expected --inputs FILE.py:NAME" in refused("torchvision:fasterrcnn_resnet50_fpn")
-    step = captured_together((request("torchvision:resnet18", image=(3, 64, 64)),))[0]
+    step = next(captured_together((request("torchvision:resnet18", image=(3, 64, 64)),)))
     assert step.parameters == 11_689_512
-    assert len(captured_together((request("torchvision:googlenet", image=(3, 96, 96)),))[0].notes) == 1
+    assert len(next(captured_together((request("torchvision:googlenet", image=(3, 96, 96)),))).notes) == 1
 
 
 def test_a_model_of_timm_is_captured_in_its_size() -> None:
     """ViT-Tiny has 5,717,416 parameters: Touvron et al. 2021, Table 1, 5 million."""
     pytest.importorskip("timm")
-    step = captured_together((request("timm:vit_tiny_patch16_224"),))[0]
+    step = next(captured_together((request("timm:vit_tiny_patch16_224"),)))
     assert step.parameters == 5_717_416
     assert "by default: 3x224x224" in step.notes[0]
     assert "did you mean 'convnext_base'?" in refused("timm:convnext_bse")
@@ -192,7 +192,7 @@ def test_a_configuration_is_captured_in_the_class_that_it_names(
     program, _ = program_of(request(folder, tokens=5))
     _, kwargs = program.make_inputs()
     assert {name: tuple(each.shape) for name, each in kwargs.items() if name != "input_ids"} == labels
-    step = captured_together((request(f"{folder}/config.json", tokens=5),))[0]
+    step = next(captured_together((request(f"{folder}/config.json", tokens=5),)))
     assert step.parameter_bytes == 4 * step.parameters
     assert step.notes[0].startswith(f"{configuration['architectures'][0]} of ")
 

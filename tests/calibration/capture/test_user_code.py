@@ -30,7 +30,7 @@ def write(tmp_path: Path, request: pytest.FixtureRequest) -> Write:
 
 
 def captured(model: str, **asked: object) -> CapturedStep:
-    return captured_together((Request(model=model, batch_size=4, **({"image": (3,)} | asked)),))[0]  # type: ignore[arg-type]
+    return next(captured_together((Request(model=model, batch_size=4, **({"image": (3,)} | asked)),)))  # type: ignore[arg-type]
 
 
 def refused(model: str, **asked: object) -> str:
@@ -235,4 +235,4 @@ def test_one_number_for_an_image_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "a_convolution.py"
     path.write_text("from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 3)\n")
     with pytest.raises(CaptureError, match="--image 512 is one number a sample, expected CxHxW"):
-        captured_together((Request(model=f"{path}:make", batch_size=2, image=(512,)),))[0]
+        next(captured_together((Request(model=f"{path}:make", batch_size=2, image=(512,)),)))
