@@ -37,7 +37,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         held_bytes: peak of the process; 0 without a plan.
         in_pieces: whether there would be memory enough, but in pieces that are too small.
         reason: why it does not run or fit, beyond its memory; empty where there is none.
-        untried: whether time ran out before it was tried.
+        untried: whether it was not tried, or not to its end.
         cut_short: whether time ran out while a plan was searched.
     """
 

@@ -20,6 +20,7 @@ from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with,
 from vdnnsim.errors import CaptureError, InputError, ProfileError
 
 if TYPE_CHECKING:
+    from calibration.capture.isolation import Capturing
     from calibration.capture.request import Request
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.training_loops import Loop
@@ -126,6 +127,7 @@ def model_question(
     """
     import msgspec
 
+    from calibration.capture.isolation import CapturingProcess
     from calibration.capture.request import Request
     from vdnnsim.cost.trust import certain_bytes
     from vdnnsim.dnn.captured_model import CapturedModel, second_batch
@@ -146,8 +148,10 @@ def model_question(
     if capability := compute_capability(profiles[0].server):
         request = msgspec.structs.replace(request, compute_capability=capability)
 
+    process = CapturingProcess()
+
     def recapture(asked: "Request", batch_size: int) -> "CapturedStep":
-        (step,) = captured_with_notice((msgspec.structs.replace(asked, batch_size=batch_size),))
+        (step,) = captured_with_notice((msgspec.structs.replace(asked, batch_size=batch_size),), process=process)
         return as_executed(step, execution)
 
     def model_of(asked: "Request", steps: "Sequence[CapturedStep]") -> CapturedModel:
@@ -158,7 +162,7 @@ def model_question(
             capture=partial(recapture, asked),
             capture_lengths=of_lengths,
             # What Inductor makes of other loops is not captured.
-            capture_loops=None if request.compiled else of_loops,
+            capture_loop=None if request.compiled else in_loop,
             rounds=rounds,
         )
 
@@ -166,22 +170,23 @@ def model_question(
         every = [msgspec.structs.replace(request, tokens=each) for each in lengths]
         return [
             model_of(asked, (as_executed(step, execution),))
-            for asked, step in zip(every, captured_with_notice(every), strict=True)
+            for asked, step in zip(every, captured_with_notice(every, process=process), strict=True)
         ]
 
-    def of_loops(loops: "Sequence[Loop]") -> "list[CapturedModel]":
+    def in_loop(loop: "Loop") -> CapturedModel | None:
+        asked = msgspec.convert(msgspec.to_builtins(request) | loop.changes, Request)
         try:
-            every = [msgspec.convert(msgspec.to_builtins(request) | each.changes, Request) for each in loops]
-            found = captured_with_notice(every)
+            (step,) = captured_with_notice((asked,), process=process)
         except CaptureError:
-            return []
-        return [model_of(each, (as_executed(step, execution),)) for each, step in zip(every, found, strict=False)]
+            return None
+        return model_of(asked, (as_executed(step, execution),))
 
     # A model that may not fit is captured at a second batch, from which others follow.
     sizes = (request.batch_size, second_batch(request.batch_size))[:batches]
     requests = [msgspec.structs.replace(request, batch_size=each) for each in sizes]
     gpu = profiles[0].server.gpu
-    found = captured_with_notice(requests, room_bytes=certain_bytes(gpu.memory_bytes - gpu.context_bytes))
+    room_bytes = certain_bytes(gpu.memory_bytes - gpu.context_bytes)
+    found = captured_with_notice(requests, room_bytes=room_bytes, process=process)
     steps = [as_executed(each, execution) for each in found]
     model = model_of(request, steps)
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
@@ -232,12 +237,15 @@ def _rounds(accumulate: int | None, request: "Request") -> int:
     return accumulate
 
 
-def captured_with_notice(requests: "Sequence[Request]", room_bytes: int = 0) -> "list[CapturedStep]":
+def captured_with_notice(
+    requests: "Sequence[Request]", *, room_bytes: int = 0, process: "Capturing | None" = None
+) -> "list[CapturedStep]":
     """Return captured steps, as `captured_together`, with a notice on standard error of those that were not cached."""
     from calibration.capture.isolation import captured_together
 
     steps = []
-    for request, (step, kept) in zip(requests, captured_together(requests, room_bytes=room_bytes), strict=False):
+    found = captured_together(requests, room_bytes=room_bytes, process=process)
+    for request, (step, kept) in zip(requests, found, strict=False):
         if kept is None:
             length = "" if request.tokens is None else f" of {request.tokens} tokens"
             size = f"at a batch of {request.batch_size}{length} in {request.precision.value}"

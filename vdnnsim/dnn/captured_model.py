@@ -17,7 +17,7 @@ from vdnnsim.errors import ScenarioError
 from vdnnsim.files.messages import listed
 
 Capture: TypeAlias = Callable[[int], CapturedStep]
-CaptureLoops: TypeAlias = "Callable[[Sequence[Loop]], Sequence[CapturedModel]]"
+CaptureLoop: TypeAlias = "Callable[[Loop], CapturedModel | None]"
 CaptureLengths: TypeAlias = "Callable[[Sequence[int]], Sequence[CapturedModel]]"
 
 _LEAST = 2
@@ -62,7 +62,7 @@ class CapturedModel:
         capture: Capture | None = None,
         lengths: "Sequence[CapturedModel]" = (),
         capture_lengths: "CaptureLengths | None" = None,
-        capture_loops: "CaptureLoops | None" = None,
+        capture_loop: "CaptureLoop | None" = None,
         rounds: int = 1,
         pipeline: Sequence[CapturedStep] = (),
     ) -> None:
@@ -74,7 +74,7 @@ class CapturedModel:
             capture: captures the model at another batch size.
             lengths: the model on sequences of other lengths.
             capture_lengths: captures it on sequences of other lengths.
-            capture_loops: captures it in other loops, up to one that cannot be captured.
+            capture_loop: captures it in another loop; returns None where that cannot be captured.
             rounds: as the attribute.
             pipeline: as the attribute.
         """
@@ -82,7 +82,7 @@ class CapturedModel:
         self.sources = sources
         self.rounds = rounds
         self.pipeline = tuple(pipeline)
-        self._capture, self._capture_lengths, self._capture_loops = capture, capture_lengths, capture_loops
+        self._capture, self._capture_lengths, self._capture_loop = capture, capture_lengths, capture_loop
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
@@ -114,9 +114,14 @@ class CapturedModel:
         """Whether it reads sequences, and can be captured on others."""
         return self._capture_lengths is not None and self.base.sample == "sequence"
 
-    def in_loops(self, loops: "Sequence[Loop]") -> "Sequence[CapturedModel]":
-        """Return the model in other loops, up to one that cannot be captured."""
-        return self._capture_loops(loops) if loops and self._capture_loops is not None else ()
+    @property
+    def can_be_in_any_loop(self) -> bool:
+        """Whether it may be captured in other loops."""
+        return self._capture_loop is not None
+
+    def in_loop(self, loop: Loop) -> "CapturedModel | None":
+        """Return the model in another loop; None where it cannot be captured."""
+        return None if self._capture_loop is None else self._capture_loop(loop)
 
     def at_tokens(self, tokens: int) -> "CapturedModel":
         """Return the model on sequences of another length.

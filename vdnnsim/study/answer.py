@@ -6,6 +6,7 @@ what changes the batch or the card, and a search with the time that is left.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_in
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.effort import CAPTURED, Effort
 from vdnnsim.study.largest_batch import Need, find_edge
 from vdnnsim.study.trials import Trials
 from vdnnsim.units import format_bytes
@@ -36,11 +38,9 @@ OF_CONVOLUTIONS: Final = ("vdnn_all(p)", "memonger(p)", "vdnn_conv(p)", "swap(p)
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-LIMIT: Final = TimeLimit(9.0)
-"""Of everything that is tried, in processor time, beside captures: an answer about a model of a billion parameters is
-to take half a minute."""
-_LEAST_SEARCH_S: Final = 1.0
-"""In less a search finds nothing of use."""
+SEARCH_LIMIT: Final = TimeLimit(6.0)
+SEARCHED: Final = 15_000
+"""Operations as which a search counts."""
 _MOST_TRIALS: Final = 3
 """Numbers of micro-batches that are tried from the estimated one on."""
 _MARGIN: Final = 1.04
@@ -52,7 +52,7 @@ def answer(
     result: ScenarioResult,
     types: PolicyTypes,
     found: Callable[[Way], object] = lambda _: None,
-    limit: TimeLimit = LIMIT,
+    effort: Effort | None = None,
 ) -> Answer:
     """Return what was tried so that a captured model fits.
 
@@ -61,9 +61,10 @@ def answer(
         result: of the scenario.
         types: all known policies.
         found: gets each way as soon as it was tried.
-        limit: of processor time; what was not tried by then is a way with that reason.
+        effort: that may be spent, with what is known already; it gets what was tried. What was not tried is a way with
+            that reason.
     """
-    asking = _Asking(Trials.begin(scenario, result, types, limit))
+    asking = _Asking(Trials.begin(scenario, result, types, effort or Effort()))
     for way in asking.ways():
         asking.done.append(way)
         found(way)
@@ -75,6 +76,7 @@ class _Asking:
     trials: Trials
     done: list[Way] = field(default_factory=list)
     loops: list[Trials] = field(default_factory=list)
+    lacking: list[Loop] = field(default_factory=list)
 
     def ways(self) -> Iterator[Way]:
         """Yield everything that is tried, from cheap to dear."""
@@ -92,9 +94,9 @@ class _Asking:
                 if trials.named(name).label not in asked:
                     yield from self._tried(trials, name)
             yield from self._micro_batches(trials, RECOMPUTING)
-        for other in sorted(self._other_loops(), key=lambda each: not each.loop.checkpointing):
-            self.loops.append(other)
-            yield from self._in_loop(other)
+        loops = lighter_loops(trials.workload.captured, trials.room_bytes, trials.workload.rounds)
+        for loop in sorted(loops, key=lambda each: not each.checkpointing):
+            yield from self._in_loop(loop)
         yield from self._smaller_batch()
         yield from self._shorter_sequence()
         if (server := trials.larger_card()) is not None:
@@ -127,37 +129,37 @@ class _Asking:
                 yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
         if self.loops:
             yield f"not tried: several GPUs, `vdnnsim parallel {step.model}`"
-        known = {each.loop for each in self.loops}
-        lacking = [each for each in self._lighter() if each not in known]
-        if lacking:
-            yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in lacking])}"
+        if self.lacking:
+            yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in self.lacking])}"
 
-    def _lighter(self) -> tuple[Loop, ...]:
-        trials = self.trials
-        return lighter_loops(trials.workload.captured, trials.room_bytes, trials.workload.rounds)
-
-    def _other_loops(self) -> Iterator[Trials]:
-        """Yield the trials of other loops in which all that is live at once fits, as far as they can be captured."""
-        model, loops = self.trials.scenario.captured, self._lighter()
-        assert model is not None, "the scenario is of a captured model"
-        if self.trials.deadline.is_over:
-            return
-        found = list(zip(loops, model.in_loops(loops), strict=False))
-        # A loss that is no cross entropy of the output layer cannot be cut.
-        rest = tuple(dict.fromkeys(replace(each, loss_chunks=None) for each in loops[len(found) :]))
-        rest = tuple(each for each in rest if each.changes and each not in dict(found))
-        found += zip(rest, model.in_loops(rest), strict=False)
-        for loop, other in found:
-            try:
-                trials = self.trials.of(other, loop)
-            except VdnnsimError:
-                continue
-            if self._can_fit(trials):
-                yield trials
-
-    def _in_loop(self, trials: Trials) -> Iterator[Way]:
+    def _in_loop(self, loop: Loop) -> Iterator[Way]:
         """Yield what is tried in another loop; what recomputes or offloads is slower than a plain one that fits."""
-        plain = trials.plain(PLAIN)
+        model = self.trials.scenario.captured
+        assert model is not None, "the scenario is of a captured model"
+        if not model.can_be_in_any_loop:
+            self.lacking.append(loop)
+            return
+        trials, effort = replace_in(self.trials, loop=loop), self.trials.effort
+        asked = trials.untried(PLAIN, trials.scenario)
+        if effort.lacks(asked, (CAPTURED + 1) * trials.operations):
+            yield asked
+            return
+        other = model.in_loop(loop)
+        if other is None:
+            # A loss that is no cross entropy of the output layer cannot be cut.
+            self.lacking.append(loop)
+            whole = replace(loop, loss_chunks=None)
+            if loop.loss_chunks and whole.changes and all(each.loop != whole for each in self.loops):
+                yield from self._in_loop(whole)
+            return
+        try:
+            trials = self.trials.of(other, loop)
+        except VdnnsimError:
+            return
+        if not self._can_fit(trials):
+            return
+        self.loops.append(trials)
+        plain = trials.without_limit.plain(PLAIN)
         yield plain
         if plain.fits or trials.loop.checkpointing:
             return
@@ -169,7 +171,7 @@ class _Asking:
                 continue
             ways = list(self._tried(trials, name))
             yield from ways
-            if any(way.fits for way in ways):
+            if any(way.fits or way.untried for way in ways):
                 return
             if name == RECOMPUTING and trials.loop == plain_loops[0] and trials.loop.is_exact:
                 yield from self._micro_batches(trials, name)
@@ -209,12 +211,12 @@ class _Asking:
 
     def _smaller_batch(self) -> Iterator[Way]:
         """Yield the largest batch that fits in a plain loop."""
-        trials = self.trials
+        trials, searching = self.trials, self.trials.without_limit
         whole = trials.workload.part_size
         tried: dict[int, Way] = {}
 
         def need(batch_size: int) -> Need | None:
-            way = trials.of_batch(PLAIN, batch_size)
+            way = searching.of_batch(PLAIN, batch_size)
             if way is None:
                 return None
             tried[batch_size] = way
@@ -225,7 +227,12 @@ class _Asking:
         if whole == 1 or not known or not self._can_fit(trials):
             return
         likely = (each for each in range(whole - 1, 0, -1) if _estimated(trials, known[0], each) <= trials.room_bytes)
-        found, _ = find_edge(need, next(likely, 1), whole - 1, trials.deadline)
+        guess, effort = next(likely, 1), trials.effort
+        asked = replace(trials.untried(PLAIN, trials.scenario, Change.BATCH), batch_size=guess)
+        if effort.lacks(asked, _MOST_TRIALS * trials.operations):
+            yield asked
+            return
+        found, _ = find_edge(need, guess, whole - 1)
         if tried:
             yield tried[found or min(tried)]
 
@@ -255,20 +262,17 @@ class _Asking:
         is_known = label in asked and not trials.loop.changes
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == trials.loop):
             return
-        if trials.deadline.allows(_LEAST_SEARCH_S):
-            yield self._compared(trials.tried(search))
-        else:
-            yield trials.way(Change.POLICY, label, trials.applied, trials.late)
+        deadline = SEARCH_LIMIT.begin()
+        found = trials.tried(search, deadline=deadline, operations=SEARCHED)
+        yield found if found.untried else self._compared(replace(found, cut_short=deadline.is_over))
 
     def _compared(self, found: Way) -> Way:
         """Return what a search found, as not tried to the end where a policy that it would take is faster."""
-        trials = self.trials
-        found = replace(found, cut_short=trials.deadline.is_over)
         same = [way for way in self.done if way.fits and (way.loop, way.change) == (found.loop, found.change)]
         best = max(same, key=lambda way: way.samples_per_s, default=None)
         if best is None or (found.fits and found.samples_per_s >= best.samples_per_s):
             return found
-        reason = f"no faster plan than that of {best.policy} was found in {trials.limit} of processor time"
+        reason = f"no faster plan than that of {best.policy} was found in {SEARCH_LIMIT} of processor time"
         return replace(found, iteration_s=0.0, held_bytes=0, in_pieces=False, reason=reason, untried=True)
 
     def _least(self) -> Trials:

@@ -7,6 +7,7 @@ Micro-batches are alike, so one and two are replayed: each further one takes as 
 (as `vdnnsim.policies.accumulate`).
 """
 
+import sys
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -25,15 +26,17 @@ from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import preallocated
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.planning.deadline import NEVER, Deadline, TimeLimit
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import Placement
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.effort import CAPTURED, Effort
 from vdnnsim.units import format_bytes
 
 GROWING = AllocatorSettings(expandable_segments=True)
+LATE = "not tried yet"
 
 
 def held_bytes(step: CapturedStep) -> int:
@@ -61,15 +64,14 @@ class Trials:
     scenario: Scenario
     result: ScenarioResult
     types: PolicyTypes
-    limit: TimeLimit
-    deadline: Deadline
+    effort: Effort
     costs: CostModel
     loop: Loop = field(default_factory=Loop)
 
     @classmethod
-    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, limit: TimeLimit) -> "Trials":
-        """Return the trials of a scenario, which end at a limit of processor time."""
-        return cls(scenario, result, types, limit, limit.begin(), simulator_of(scenario).cost_model)
+    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, effort: Effort) -> "Trials":
+        """Return the trials of a scenario."""
+        return cls(scenario, result, types, effort, simulator_of(scenario).cost_model)
 
     @property
     def workload(self) -> CapturedWorkload:
@@ -109,19 +111,37 @@ class Trials:
 
     @property
     def without_limit(self) -> "Trials":
-        return replace(self, deadline=NEVER)
+        return replace(self, effort=Effort(sys.maxsize, self.effort.known))
 
     def named(self, name: str) -> Policy:
         return resolve_policy(name, self.types)
 
     @property
-    def late(self) -> str:
-        return f"not tried in {self.limit} of processor time"
+    def operations(self) -> int:
+        """Operations of the captured step."""
+        return len(self.workload.captured.operations)
 
-    def tried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
-        """Replay a policy, by default as it is applied."""
+    def tried(
+        self,
+        name: str,
+        scenario: Scenario | None = None,
+        change: Change = Change.POLICY,
+        *,
+        deadline: Deadline = NEVER,
+        operations: int = 0,
+    ) -> Way:
+        """Replay a policy, by default as it is applied, with `operations` of its own and those of the step."""
         chosen = scenario or self.applied
-        return self.way(change, self.named(name).label, chosen, self._row(name, chosen))
+        asked = self.untried(name, chosen, change)
+        return self.effort.once(
+            asked,
+            operations + self.operations,
+            lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, deadline)),
+        )
+
+    def untried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
+        """Return a policy as it is before it is tried, by default as it is applied."""
+        return self.way(change, self.named(name).label, scenario or self.applied, LATE)
 
     def plain(self, name: str) -> Way:
         return self.tried(name, self.scenario)
@@ -130,13 +150,11 @@ class Trials:
         """Replay a policy in a plain loop, in segments that grow."""
         return self.tried(name, replace(self.scenario, memory_model=GROWING))
 
-    def _row(self, name: str, scenario: Scenario) -> PolicyResult | str:
+    def row(self, name: str, scenario: Scenario, deadline: Deadline = NEVER) -> PolicyResult | str:
         """Return the result of a policy, or why there is none."""
-        if self.deadline.is_over:
-            return self.late
         policy = self.named(name)
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
-        simulator = replace(simulator_of(scenario, costs), deadline=self.deadline)
+        simulator = replace(simulator_of(scenario, costs), deadline=deadline)
         try:
             return slowest_of(simulator.run(policy, self.result.oracle))
         except (PolicyError, PlanError) as refusal:
@@ -161,7 +179,7 @@ class Trials:
             is_applied=is_applied,
             expandable=scenario.memory_model is GROWING,
             reason=found if isinstance(found, str) else "",
-            untried=found == self.late,
+            untried=found == LATE,
         )
         if isinstance(found, str):
             return way
@@ -179,16 +197,21 @@ class Trials:
 
     def divided(self, name: str, parts: int) -> Way:
         """Replay a policy for so many parts of the batch, in a plain loop."""
-        scenario, label = self.scenario, self.named(name).label
-        assert scenario.captured is not None, "the scenario is of a captured model"
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
+        asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
+        asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
+        # One micro-batch, and two.
+        return self.effort.once(asked, 3 * self.operations, lambda: self._divided(name, asked))
+
+    def _divided(self, name: str, asked: Way) -> Way:
+        scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
+        assert scenario.captured is not None, "the scenario is of a captured model"
         try:
             workload = scenario.captured.workload(batch_size, rounds)
         except InputError as refusal:
-            way = self.way(Change.MICRO_BATCHES, label, scenario, str(refusal))
-            return msgspec.structs.replace(way, batch_size=batch_size, rounds=rounds)
+            return msgspec.structs.replace(asked, reason=str(refusal), untried=False)
         alone, found = (
-            self._row(name, replace(scenario, workload=replace(workload, batch_size=n * batch_size))) for n in (1, 2)
+            self.row(name, replace(scenario, workload=replace(workload, batch_size=n * batch_size))) for n in (1, 2)
         )
         seconds = 0.0
         if isinstance(found, PolicyResult) and isinstance(alone, PolicyResult):
@@ -198,6 +221,9 @@ class Trials:
 
     def of_batch(self, name: str, batch_size: int) -> Way | None:
         """Replay a policy of a smaller batch in a plain loop; None where its step is not known."""
+        asked = msgspec.structs.replace(self.untried(name, self.scenario, Change.BATCH), batch_size=batch_size)
+        if asked in self.effort.known:
+            return self.effort.known[asked]
         assert self.scenario.captured is not None, "the scenario is of a captured model"
         try:
             workload = self.scenario.captured.workload(batch_size)
@@ -209,11 +235,17 @@ class Trials:
         """Replay a policy on sequences of so many tokens in a plain loop; None where they cannot be captured."""
         model = self.scenario.captured
         assert model is not None, "the scenario is of a captured model"
+        asked = msgspec.structs.replace(self.untried(name, self.scenario, Change.SEQUENCE), tokens=tokens)
+
+        def tried() -> Way:
+            shorter = self.of(model.at_tokens(tokens), self.loop)
+            found = shorter.way(asked.change, asked.policy, shorter.scenario, shorter.row(name, shorter.scenario))
+            return msgspec.structs.replace(found, tokens=tokens)
+
         try:
-            way = self.of(model.at_tokens(tokens), self.loop).plain(name)
+            return self.effort.once(asked, (CAPTURED + 1) * self.operations, tried)
         except InputError:
             return None
-        return msgspec.structs.replace(way, change=Change.SEQUENCE, tokens=tokens)
 
     def larger_card(self) -> Server | None:
         """Return the smallest shipped card on which the first policy fits."""
@@ -226,9 +258,11 @@ class Trials:
         cards = {card_words(each.gpu.name): each for each in servers}
         for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
             gpu = server.gpu
-            if gpu.memory_bytes <= own or not server.computes_in(self.workload.element_type):
+            most = certain_bytes(gpu.memory_bytes)
+            is_small = gpu.memory_bytes <= own or row.metrics.max_memory_bytes + gpu.context_bytes > most
+            if is_small or not server.computes_in(self.workload.element_type):
                 continue
-            placed, most = simulator_of(self.on(server)).place(row.trace.plan), certain_bytes(gpu.memory_bytes)
+            placed = simulator_of(self.on(server)).place(row.trace.plan)
             if isinstance(placed, Placement) and placed.pool_bytes + gpu.context_bytes <= most:
                 return server
         return None

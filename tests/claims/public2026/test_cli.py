@@ -47,7 +47,7 @@ def test_networks_are_captured_as_their_script_runs_them(tmp_path: Path, monkeyp
     """Channels last, images of 224 pixels, no optimizer."""
     asked: list[Request] = []
 
-    def captured(requests: Sequence[Request], **_: int) -> tuple[tuple[CapturedStep, Path | None], ...]:
+    def captured(requests: Sequence[Request], **_: object) -> tuple[tuple[CapturedStep, Path | None], ...]:
         asked.extend(requests)
         return tuple((chain(each.batch_size), None) for each in requests)
 

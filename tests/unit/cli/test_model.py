@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
     """What was captured, in this process and in its order; a profile of a card with 40 MiB is there."""
     requests: list[Request] = []
 
-    def captured(missing: Sequence[Request], *, room_bytes: int) -> tuple[tuple[CapturedStep, None], ...]:
+    def captured(missing: Sequence[Request], *, room_bytes: int, **_: object) -> tuple[tuple[CapturedStep, None], ...]:
         found = [(msgspec.structs.replace(chain(each.batch_size), precision=each.precision), None) for each in missing]
         count = 1 if found[0][0].peak_live_bytes <= room_bytes else len(found)
         requests.extend(missing[:count])
@@ -215,7 +215,7 @@ def test_neither_a_scenario_nor_a_model_is_wrong_usage() -> None:
 
 
 def test_a_model_that_cannot_be_captured_is_one_line(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
-    def captured(requests: Sequence[Request], *, room_bytes: int) -> None:
+    def captured(requests: Sequence[Request], *, room_bytes: int, **_: object) -> None:
         raise CaptureError(f"{requests[0].model}: branches on data ({room_bytes > 0})")
 
     monkeypatch.setattr(isolation, "captured_together", captured)

@@ -21,7 +21,7 @@ def captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
     """What was captured; the model has no place under ZeRO-1."""
     requests: list[Request] = []
 
-    def captured(asked: Sequence[Request], *, room_bytes: int) -> tuple[tuple[CapturedStep, None], ...]:
+    def captured(asked: Sequence[Request], *, room_bytes: int, **_: object) -> tuple[tuple[CapturedStep, None], ...]:
         assert not room_bytes, "each rank is captured, whether it fits or not"
         (request,) = asked
         requests.append(request)

@@ -19,7 +19,6 @@ from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.document import Code, Document, Heading, Table
 from vdnnsim.report.html import fragment
@@ -30,6 +29,7 @@ from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import _Asking, answer
+from vdnnsim.study.effort import Effort
 from vdnnsim.study.trials import Trials, held_bytes
 from vdnnsim.units import Precision
 
@@ -46,10 +46,10 @@ def asked(model: CapturedModel, capacity: int, *policies: str) -> Scenario:
     return replace(scenario_of(model, "x", replace(profile, server=server), chosen), memory_model=MemoryModel.IDEAL)
 
 
-def answered(scenario: Scenario, seconds: float = 60) -> tuple[ScenarioResult, Answer]:
+def answered(scenario: Scenario, effort: Effort | None = None) -> tuple[ScenarioResult, Answer]:
     result = run_scenario(scenario, all_may_decline=True)
     found: list[Way] = []
-    made = answer(scenario, result, TYPES, found.append, TimeLimit(seconds))
+    made = answer(scenario, result, TYPES, found.append, effort)
     assert made.ways == tuple(found)
     return replace(result, answer=made), made
 
@@ -171,10 +171,10 @@ def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
     ]
     assert [way.iteration_s for way in ranked(ways)] == [1.0, 2.0, 0.1]
     scenario, result, _ = large
-    asking = _Asking(Trials.begin(scenario, result, TYPES, TimeLimit(1e-9)))
+    asking = _Asking(Trials.begin(scenario, result, TYPES, Effort(0)))
     asking.done = [msgspec.structs.replace(way, is_applied=True) for way in ways]
     found = [
-        asking._compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds))  # noqa: SLF001
+        asking._compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds, cut_short=True))  # noqa: SLF001
         for seconds in (1.5, 3.0)
     ]
     assert [(way.fits, way.untried, way.cut_short) for way in found] == [(True, False, True), (False, True, True)]
@@ -223,16 +223,24 @@ def test_a_policy_without_a_plan_is_a_row() -> None:
     assert len(made.ways) > 8
 
 
-def test_what_is_not_tried_in_time_is_a_row() -> None:
-    result, made = answered(asked(CapturedModel(chain(20_000), chain(10_000)), MIB), seconds=1e-9)
-    tried = [way.change for way in made.ways if way.iteration_s > 0]
-    assert tried == [Change.POLICY, Change.CARD]
-    assert len(made.ways) > 8
+def test_what_was_not_tried_is_a_row_that_later_effort_fills(
+    large: tuple[Scenario, ScenarioResult, Answer],
+) -> None:
+    """Without effort the plain loop and a card alone; with one operation at a time all that much effort finds."""
+    scenario, _, whole = large
+    effort = Effort(0)
+    result, made = answered(scenario, effort)
+    assert [way.change for way in made.ways if way.iteration_s > 0] == [Change.POLICY, Change.CARD]
     assert sum(way.untried for way in made.ways) == len(made.ways) - 2
     text = page(answer_blocks(result))
-    (row,) = (line for line in text.splitlines() if "| optimal " in line)
-    assert "| ? " in row
-    assert "--policy 'optimal' --allocator preallocated:True --time-limit '60 s'`" in text
+    assert "| ? " in next(line for line in text.splitlines() if "| optimal " in line)
+    assert "the same command goes on where it stopped" in text
+    while not effort.sufficed:
+        known = len(effort.known)
+        effort = Effort(1, effort.known)
+        _, made = answered(scenario, effort)
+        assert len(effort.known) > known
+    assert made == whole
 
 
 def test_no_batch_helps_against_weights_and_states() -> None:

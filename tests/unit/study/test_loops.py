@@ -1,7 +1,5 @@
 """What is tried in other loops for a captured model that does not fit."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from tests.trained_steps import MIB, linear
@@ -18,8 +16,8 @@ NARROW = "adamw8bit"
 AUTOCAST = Precision.AMP_BFLOAT16
 
 
-def in_loops(loops: Sequence[Loop]) -> list[CapturedModel]:
-    return [CapturedModel(linear(each.optimizer or "adamw", in_backward=bool(each.in_backward))) for each in loops]
+def in_loop(loop: Loop) -> CapturedModel:
+    return CapturedModel(linear(loop.optimizer or "adamw", in_backward=bool(loop.in_backward)))
 
 
 def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
@@ -27,7 +25,7 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
 
     No policy and no smaller batch is tried in the loop as it is.
     """
-    result, made = answered(asked(CapturedModel(linear(), capture_loops=in_loops), 40 * MIB), seconds=2)
+    result, made = answered(asked(CapturedModel(linear(), capture_loop=in_loop), 40 * MIB))
     assert [(way.policy, str(way.loop), way.fits) for way in made.ways if way.change is not Change.CARD] == [
         ("pytorch(p)", "", False),
         ("pytorch(p)", "adamw_fused", True),
@@ -48,18 +46,17 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
 
 
 def test_loops_that_cannot_be_captured_are_named() -> None:
-    _, made = answered(asked(CapturedModel(linear()), 40 * MIB), seconds=2)
+    _, made = answered(asked(CapturedModel(linear()), 40 * MIB))
     assert any("`--optimizer adamw_fused --in-backward`" in each for each in made.notes)
 
 
 def test_a_loss_that_cannot_be_cut_leaves_the_other_loops() -> None:
     """Logits of 256 KiB for each of 20 tokens are much of 64 MiB; the first capture with slices fails."""
 
-    def captured(loops: Sequence[Loop]) -> list[CapturedModel]:
-        cut = next((at for at, each in enumerate(loops) if each.loss_chunks), len(loops))
-        return in_loops(loops[:cut])
+    def captured(loop: Loop) -> CapturedModel | None:
+        return None if loop.loss_chunks else in_loop(loop)
 
-    _, made = answered(asked(CapturedModel(linear(tokens=20), capture_loops=captured), 64 * MIB), seconds=2)
+    _, made = answered(asked(CapturedModel(linear(tokens=20), capture_loop=captured), 64 * MIB))
     tried = {str(way.loop) for way in made.ways}
     assert {"adamw_fused in backward", NARROW} <= tried
     assert not any(way.loop.loss_chunks for way in made.ways)
@@ -74,7 +71,7 @@ def test_a_sequence_for_which_nothing_else_fits_is_cut() -> None:
         )
         return CapturedModel(step, capture_lengths=lambda lengths: [of(each) for each in lengths])
 
-    result, made = answered(asked(of(400), 96 * MIB), seconds=2)
+    result, made = answered(asked(of(400), 96 * MIB))
     (way,) = (way for way in made.ways if way.change is Change.SEQUENCE)
     assert (way.tokens, way.fits, way.policy) == (100, True, "pytorch(p)")
     assert any("batch[:, :100]" in each.text for each in answer_blocks(result) if isinstance(each, Code))

@@ -11,7 +11,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.files.messages import listed
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
 from vdnnsim.report.scale import percent, rate_cells
-from vdnnsim.report.tables.changed_loops import SEARCH, how_to
+from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.units import format_bytes, format_seconds
 
 _HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "results", "why not")
@@ -123,35 +123,18 @@ def _why_not(way: Way) -> str:
     return f"{format_bytes(-way.left_bytes)} too much"
 
 
-def _asking(untried: Sequence[Way]) -> str:
-    """Return options of `run` with which ways are tried."""
-    policies = [way.policy for way in untried if way.is_applied and not way.loop.changes]
-    words = [f"--policy '{each}'" for each in policies]
-    if policies:
-        words.append("--allocator preallocated:True")
-    if any(each.startswith(SEARCH) for each in policies):
-        words.append("--time-limit '60 s'")
-    options = [" ".join(words)]
-    for way in untried:
-        if way.loop.changes:
-            options.append(f"{way.loop.options} --policy '{way.policy}'")
-        elif way.change is Change.CARD:
-            options.append(f"--hardware {way.hardware}")
-        elif way.change is Change.SEQUENCE:
-            options.append(f"--tokens {way.tokens}")
-        elif way.change is not Change.POLICY:
-            options.append(f"--batch {way.batch_size} --accumulate {way.rounds} --policy '{way.policy}'")
-    return " or ".join(f"`{each}`" for each in list(filter(None, options))[:_MOST])
-
-
 def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
     share = percent(PEAKS_TOO_LOW)
     yield (
         f"A plan counts as fitting when {share} are left: one in twenty measured peaks was higher than simulated by "
         "more than that."
     )
-    if untried := [way for way in ways if way.untried]:
-        yield f"`?`: not tried in time; to try it, repeat `vdnnsim run` with {_asking(untried)}."
+    if any(way.untried and not way.cut_short for way in ways):
+        yield "`?`: not tried yet; the same command goes on where it stopped, and tries it."
+    for way in ways:
+        if way.untried and way.cut_short:
+            options = f"{way.loop.options} --policy '{way.policy}' --allocator preallocated:True --time-limit '60 s'"
+            yield f"A search may find a faster plan in more time: `vdnnsim run` with `{options.strip()}`."
     if in_pieces := [way.policy for way in ways if way.in_pieces]:
         yield (
             f"PyTorch's allocator: the bytes of {', '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "

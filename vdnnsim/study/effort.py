@@ -1,0 +1,45 @@
+"""How much is tried for an answer, counted so that it does not depend on how busy a machine is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from vdnnsim.analysis.answer import Way
+
+EFFORT: Final = 30_000
+"""Operations of an answer, some eight seconds of processor time: of a model of a billion parameters, captures included,
+the first is to take a quarter of a minute. What was not tried is tried where the same is asked again."""
+CAPTURED: Final = 3
+"""How much longer a capture of an operation takes than a replay."""
+
+
+@dataclass
+class Effort:
+    """What may still be captured and replayed for an answer.
+
+    Attributes:
+        operations: how many; a capture counts `CAPTURED` times its own. So no answer depends on how busy a machine is.
+        known: what was found, by what it was before it was tried.
+        sufficed: whether all was tried.
+    """
+
+    operations: int = EFFORT
+    known: dict[Way, Way] = field(default_factory=dict)
+    sufficed: bool = True
+
+    def lacks(self, asked: Way, operations: int) -> bool:
+        """Return whether a way is not known and no effort is left to try it; else spend so many operations on it."""
+        if asked in self.known:
+            return False
+        lacks = self.operations <= 0
+        self.operations -= 0 if lacks else operations
+        self.sufficed &= not lacks
+        return lacks
+
+    def once(self, asked: Way, operations: int, tried: Callable[[], Way]) -> Way:
+        """Return what is known of a way, or try it with so many operations; as it was asked where no effort is left."""
+        if self.lacks(asked, operations):
+            return asked
+        if asked not in self.known:
+            self.known[asked] = tried()
+        return self.known[asked]
