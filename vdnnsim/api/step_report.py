@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vdnnsim.plans.trace import IterationTrace
     from vdnnsim.report.folder import Writer
 
-_REPORTED: Final = 3
+REPORTED: Final = 3
 """The first steps allocate states and workspaces, and choose algorithms."""
 _DRIFT: Final = 0.05
 _NAMED: Final = 3
@@ -78,9 +78,9 @@ class StepReporter:
         from calibration.apply.timed_step import forget_peak, timed
 
         self._begun += 1
-        is_to_report = self._begun >= _REPORTED and not self._is_reported
+        is_to_report = self._begun >= REPORTED and not self._is_reported
         is_due = is_to_report and self._is_whole_before
-        if self._begun == _REPORTED - 1 or (is_to_report and not is_due):
+        if self._begun == REPORTED - 1 or (is_to_report and not is_due):
             # The peak of the next step includes the update before it.
             forget_peak(self._loop.device)
         folder, closely = self._folder, self._explains or self._folder is not None
