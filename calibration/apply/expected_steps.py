@@ -47,6 +47,7 @@ class _Recipe:
     steps: "ExpectedSteps"
     read: tuple[_Storage, ...]
     made: tuple[_Storage, ...]
+    is_simple: bool
 
     @property
     def wanted(self) -> list[_Storage]:
@@ -124,7 +125,9 @@ class ExpectedSteps:
             if storage in schedule.recomputable:
                 made.append(self._storages[storage])
         if number in schedule.recomputed_operations:
-            self._recipes[number] = _Recipe(self, read, tuple(made))
+            is_rewritten = any(schedule.writers[each.number][-1] > number for each in read)
+            is_simple = number in schedule.alone and not is_rewritten
+            self._recipes[number] = _Recipe(self, read, tuple(made), is_simple)
 
     def _reach(self, point: int, issued: int, following: int) -> Iterator[ScheduleStep]:
         self._issued = issued

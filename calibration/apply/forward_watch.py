@@ -1,26 +1,30 @@
 """A dispatch mode that follows forward of a model and makes recipes of operations to recompute."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from threading import get_ident
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
+from torch import nn
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from calibration.apply.live_schedule import LiveSchedule
+from calibration.apply.live_schedule import ExpectedOperation, LiveSchedule
 from calibration.apply.recipe import Drawn, Kept, Recipe, View
 from calibration.apply.saved_storage import Layout, SavedStorage, empty_of
+from calibration.capture.nodes import is_in_backward
 from calibration.capture.schemas import (
     RECORD_STREAM,
-    OperatorMode,
     is_random,
     operands_of,
     tensors_in,
     with_leaves_replaced,
 )
 
+_AS_IT_IS: Final = nullcontext()
 _MAKES_NOTHING: Final = frozenset({"aten.lift_fresh.default", "aten._unsafe_view.default"})
 """Operations that fake and real tensors dispatch differently."""
 
@@ -53,7 +57,7 @@ class Step(Protocol):
         """Leave the plan for the rest of the step."""
 
 
-class ForwardWatch(OperatorMode):
+class ForwardWatch(TorchDispatchMode):
     """Compares operations of forward to the captured ones, and keeps recipes of those to recompute.
 
     Args:
@@ -70,7 +74,7 @@ class ForwardWatch(OperatorMode):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._schedule, self._step, self._is_on_stream, self._using = schedule, step, is_on_stream, using
-        self._names, self._made_by, self._pools = schedule.names, schedule.made_by, schedule.pools_in_forward
+        self._expected = schedule.expected_operations
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
@@ -78,9 +82,43 @@ class ForwardWatch(OperatorMode):
         # Tensors that the latest operation writes, whose versions its recipe needs.
         self._written: list[Kept] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: Dynamo compiles nothing within a mode, and to say so takes longer than a small operator."""
+        return False
+
     def __exit__(self, *raised: object) -> None:
         self.count_writes()
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Watch forward of the model alone: autograd differs under a dispatch mode."""
+        entered: list[bool] = []
+        # Other threads may run the model meanwhile.
+        thread = get_ident()
+
+        def enter(_: nn.Module, __: object) -> None:
+            if get_ident() != thread:
+                return
+            entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
+            if entered[-1]:
+                self.__enter__()  # type: ignore[no-untyped-call]
+
+        def leave(_: nn.Module, __: object, ___: object) -> None:
+            # Called without `enter` if a user's hook failed before.
+            if get_ident() == thread and entered and entered.pop():
+                self.__exit__(None, None, None)
+
+        hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
+        try:
+            yield
+        finally:
+            for each in hooks:
+                each.remove()
+            if any(entered):
+                # After an interrupt PyTorch calls no hooks.
+                self.__exit__(None, None, None)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -92,56 +130,64 @@ class ForwardWatch(OperatorMode):
         finally:
             self._is_aside = before
 
-    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        if self._is_aside:
-            return func(*args, **kwargs)
-        self.count_writes()
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        _: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        kwargs = kwargs or {}
+        if self._written:
+            self.count_writes()
         called = _called(func)
-        if not self.is_following or called.is_left_out:
+        if called.is_left_out or self._is_aside or not self.is_following:
             return func(*args, **kwargs)
-        expected = self._names[self.issued]
-        if expected != called.name:
+        expected = self._expected[self.issued]
+        if expected.name != called.name:
             if called.name in _MAKES_NOTHING:
                 return func(*args, **kwargs)
-            while expected in _MAKES_NOTHING:
-                self.issued += 1
-                expected = self._names[self.issued]
-        number = self.issued
-        wanted = number in self._schedule.recomputed_operations
-        if not self._is_on_stream() and (
-            wanted or any(self._step.known(each.untyped_storage()) for each in tensors_in((args, kwargs)))
-        ):
+            expected = self._skipped_to()
+        operands = tensors_in(args)
+        if kwargs:
+            operands += tensors_in(kwargs)
+        storages = [each.untyped_storage() for each in operands]
+        if not self._is_on_stream() and (expected.is_recomputed or any(map(self._step.known, storages))):
             self.is_following = False
             self._step.depart(f"{func} runs on another stream than the one on which the step began")
             return func(*args, **kwargs)
-        drawn = Drawn.by(args, kwargs) if wanted and called.is_random else None
-        references = self._referred(func, args, kwargs) if wanted else None
-        with self._using(self._pools.get(number, 0)):
+        recipe = self._recipe(func, called, args, kwargs, operands, storages) if expected.is_recomputed else None
+        with self._using(expected.pool) if self._schedule.pools else _AS_IT_IS:
             result = func(*args, **kwargs)
-        inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001 - its identity
+        inputs = {each._cdata for each in storages}  # noqa: SLF001 - its identity
         stored = ((at, each.untyped_storage()) for at, each in enumerate(tensors_in(result)))
         new = [(at, each) for at, each in stored if each._cdata not in inputs]  # noqa: SLF001
         # Empty ones are placeholders, as the state of a dropout with p = 0.
-        makes = new if expected == called.name else [each for _, each in new if each.nbytes()]
+        makes = new if expected.name == called.name else [each for _, each in new if each.nbytes()]
         if not makes and not (
             called.is_mutable and any(is_written for _, is_written in operands_of(func, args, kwargs))
         ):
             return result
-        if expected != called.name:
+        if expected.name != called.name:
             self.is_following = False
-            self._step.depart(f"{func} runs where {expected} was captured")
+            self._step.depart(f"{func} runs where {expected.name} was captured")
             return result
-        self.issued += 1
         made = []
-        for (index, storage), of in zip(new, self._made_by.get(number, ()), strict=False):
-            held = self._step.storage_made(of, storage)
+        for (index, storage), number in zip(new, expected.makes, strict=False):
+            held = None if number is None else self._step.storage_made(number, storage)
             if held is not None:
                 made.append((index, weakref.ref(held)))
-        if references is not None:
-            args, kwargs, read, counted, kept = references
-            grads = torch.is_grad_enabled()
-            self.recipes[number] = Recipe(func, args, kwargs, tuple(made), drawn, grads, read, counted, kept)
+        if recipe is not None:
+            recipe.made = made
+            self.recipes[self.issued] = recipe
+        self.issued += 1
         return result
+
+    def _skipped_to(self) -> ExpectedOperation:
+        """Return the next captured operation that makes something."""
+        while self._expected[self.issued].name in _MAKES_NOTHING:
+            self.issued += 1
+        return self._expected[self.issued]
 
     def count_writes(self) -> None:
         """Note versions after the latest operation, which PyTorch counts when it has returned.
@@ -153,48 +199,56 @@ class ForwardWatch(OperatorMode):
                 each.version = min(each.version + 1, each.kept._version)  # noqa: SLF001 - PyTorch has no public one
             self._written.clear()
 
-    def _referred(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Any, Any, list[SavedStorage], list[Kept], list[torch.Tensor]]:
-        """Return arguments that hold no storage which may be released, and what a recipe reads."""
-        writes: set[int] = set()
-        if _called(func).is_mutable:
+    def _recipe(
+        self,
+        func: OpOverload,
+        called: _Called,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        operands: Sequence[torch.Tensor],
+        storages: Sequence[torch.UntypedStorage],
+    ) -> Recipe:
+        """Return the recipe of an operation before it runs, which holds no storage that may be released."""
+        writers, saved = self._schedule.writers, self._schedule.saved
+        drawn = Drawn.by(args, kwargs) if called.is_random else None
+        writes = set[int]()
+        if called.is_mutable:
             writes.update(id(each) for each, is_written in operands_of(func, args, kwargs) if is_written)
         read: list[SavedStorage] = []
         counted: list[Kept] = []
         others: list[torch.Tensor] = []
-
-        def keep(tensor: torch.Tensor, kept: torch.Tensor) -> Kept:
-            reference = Kept(kept, kept._version)  # noqa: SLF001
-            if id(tensor) in writes:
-                self._written.append(reference)
-            counted.append(reference)
-            return reference
-
-        def refer(tensor: torch.Tensor) -> View | Kept:
-            held = self._step.known(tensor.untyped_storage())
-            if held is None:
-                others.append(_counting(tensor))
-                return keep(tensor, others[-1])
-            read.append(held)
-            witness = None
-            # A later write of the step itself is recomputed after this operation.
-            if self._schedule.writers[held.number][-1] <= self.issued and not tensor.is_inference():
-                empty = _counting(tensor)
-                witness = keep(tensor, empty)
-                empty.data = empty_of(tensor.dtype, tensor.device)
-            return View(held, Layout.of(tensor), witness)
-
-        args, kwargs = with_leaves_replaced(torch.Tensor, refer, (args, kwargs))
-        return args, kwargs, read, counted, others
-
-
-def _counting(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a detached tensor with the same version counter; below autograd `detach` makes a new one."""
-    key = torch._C.DispatchKey.ADInplaceOrView  # noqa: SLF001 - there is no public one
-    was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
-    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: FBT003, SLF001
-    try:
-        return tensor.detach()
-    finally:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)  # noqa: SLF001
+        references: list[View | Kept] = []
+        is_simple = self.issued in self._schedule.alone
+        # `detach` shares the version counter, but below autograd it makes a new one.
+        key = torch._C.DispatchKey.ADInplaceOrView  # noqa: SLF001 - there is no public one
+        was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: FBT003, SLF001
+        try:
+            for tensor, storage in zip(operands, storages, strict=True):
+                held = self._step.known(storage)
+                if held is not None:
+                    read.append(held)
+                    references.append(View(held, Layout.of(tensor)))
+                    # What autograd never saves is recomputed from what it was, whoever wrote to it since, and so is
+                    # what the step itself writes later, after this operation.
+                    is_rewritten = writers[held.number][-1] > self.issued
+                    is_simple = is_simple and not is_rewritten
+                    if is_rewritten or held.number not in saved or tensor.is_inference():
+                        continue
+                counter = tensor.detach()
+                reference = Kept(counter, counter._version)  # noqa: SLF001
+                if id(tensor) in writes:
+                    self._written.append(reference)
+                counted.append(reference)
+                if held is None:
+                    others.append(counter)
+                    references.append(reference)
+                else:
+                    counter.data = empty_of(tensor.dtype, tensor.device)
+        finally:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)  # noqa: SLF001
+        found = iter(references)
+        args = with_leaves_replaced(torch.Tensor, lambda _: next(found), args)
+        if kwargs:
+            kwargs = with_leaves_replaced(torch.Tensor, lambda _: next(found), kwargs)
+        return Recipe(func, args, kwargs, drawn, torch.is_grad_enabled(), read, counted, others, is_simple)

@@ -69,6 +69,21 @@ class ExpectedSave(NamedTuple):
     is_aside: bool
 
 
+class ExpectedOperation(NamedTuple):
+    """An operation that was captured.
+
+    Attributes:
+        is_recomputed: whether it may be recomputed.
+        makes: its new storages, in order; None for one that a step need not know.
+        pool: private pool of its results in forward.
+    """
+
+    name: str
+    is_recomputed: bool = False
+    makes: tuple[int | None, ...] = ()
+    pool: int = 0
+
+
 Action = Offload | Release | Prefetch | Recompute | Free
 
 
@@ -190,9 +205,30 @@ class LiveSchedule:
         ]
 
     @cached_property
-    def names(self) -> Sequence[str]:
-        """By operation its name, and one for the end."""
-        return [*(each.name for each in self.captured.operations), "no operation"]
+    def expected_operations(self) -> Sequence[ExpectedOperation]:
+        """By operation what a step compares to it and does with its results; one more for the end."""
+        known = self.recomputable | self.offloaded if self.recomputed_operations else frozenset[int]()
+        return [
+            *(
+                ExpectedOperation(
+                    operation.name,
+                    number in self.recomputed_operations,
+                    tuple(each if each in known else None for each in self.made_by.get(number, ())),
+                    self.pools_in_forward.get(number, 0),
+                )
+                for number, operation in enumerate(self.captured.operations)
+            ),
+            ExpectedOperation("no operation"),
+        ]
+
+    @cached_property
+    def alone(self) -> frozenset[int]:
+        """Operations of forward that write nothing but what they make, which no other operation of forward writes."""
+        return frozenset(
+            operation
+            for operation, written in self.written_by.items()
+            if all(len(self.writers[each]) == 1 for each in written)
+        )
 
     @cached_property
     def saved(self) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -22,12 +22,6 @@ class View(NamedTuple):
 
     held: SavedStorage
     layout: Layout
-    witness: "Kept | None"
-
-    def tensor(self) -> torch.Tensor:
-        if self.witness is not None:
-            self.witness.tensor()
-        return self.layout.on(self.held.materialize())
 
 
 @dataclass(slots=True)
@@ -36,11 +30,6 @@ class Kept:
 
     kept: torch.Tensor
     version: int
-
-    def tensor(self) -> torch.Tensor:
-        """Return the tensor, or raise RuntimeError where it was written since."""
-        refuse_written(self.kept, self.version, self.kept.shape, "to recompute a part of forward")
-        return self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +55,32 @@ class Drawn:
             self.generator.set_state(before)
 
 
-class Recipe(NamedTuple):
+@dataclass(slots=True)
+class Recipe:
     """A dispatched operation and the storages that it makes.
 
     Attributes:
         read: storages that it reads, which may have been released.
         counted: tensors with the version counters of all that it reads; a kept one is among them.
+        is_simple: whether what it writes is its own, and what it reads is not written later in forward.
+        made: positions among its results of storages that may be released.
     """
 
     func: OpOverload
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    made: tuple[tuple[int, "weakref.ref[SavedStorage]"], ...]
     drawn: Drawn | None
     has_gradients: bool
     read: Sequence[SavedStorage]
     counted: Sequence[Kept]
     kept: Sequence[torch.Tensor]
+    is_simple: bool
+    made: Sequence[tuple[int, "weakref.ref[SavedStorage]"]] = ()
+
+    def check(self) -> None:
+        """Raise RuntimeError where an operand was written since."""
+        for each in self.counted if self.is_stale else ():
+            refuse_written(each.kept, each.version, each.kept.shape, "to recompute a part of forward")
 
     def run(self) -> None:
         had_gradients = torch.is_grad_enabled()
@@ -90,11 +88,15 @@ class Recipe(NamedTuple):
         with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():  # noqa: SLF001 - no public ones
             torch._C._set_grad_enabled(self.has_gradients)  # noqa: SLF001 - the public one is a context
             try:
-                args, kwargs = with_leaves_replaced((View, Kept), lambda each: each.tensor(), (self.args, self.kwargs))
+                args = with_leaves_replaced((View, Kept), _tensor, self.args)
+                kwargs = with_leaves_replaced((View, Kept), _tensor, self.kwargs) if self.kwargs else {}
                 if _has_statistics(self.func):
                     args, kwargs = _with_own_statistics(self.func, args, kwargs)
-                with nullcontext() if self.drawn is None else self.drawn.again():
+                if self.drawn is None:
                     results = tensors_in(self.func(*args, **kwargs))
+                else:
+                    with self.drawn.again():
+                        results = tensors_in(self.func(*args, **kwargs))
             finally:
                 torch._C._set_grad_enabled(had_gradients)  # noqa: SLF001
         for index, made in self.made:
@@ -102,14 +104,29 @@ class Recipe(NamedTuple):
                 held.restore(results[index].untyped_storage())
 
     @property
-    def wanted(self) -> Iterator[SavedStorage]:
+    def wanted(self) -> list[SavedStorage]:
         """Its results that are still needed."""
-        return (held for _, made in self.made if (held := made()) is not None)
+        return [held for _, made in self.made if (held := made()) is not None]
 
     @property
     def is_stale(self) -> bool:
-        """Whether an operand was written since, so that `run` would fail."""
-        return any(each.kept._version != each.version for each in self.counted)  # noqa: SLF001 - no public one
+        """Whether an operand was written since."""
+        for each in self.counted:  # noqa: SIM110 - half the time of a generator
+            if each.kept._version != each.version:  # noqa: SLF001 - no public one
+                return True
+        return False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that it reads is on the device."""
+        for each in self.read:  # noqa: SIM110 - as above
+            if each.live is None:
+                return False
+        return True
+
+
+def _tensor(reference: View | Kept) -> torch.Tensor:
+    return reference.kept if isinstance(reference, Kept) else reference.layout.on(reference.held.materialize())
 
 
 @cache

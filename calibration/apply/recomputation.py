@@ -38,6 +38,10 @@ class Recipe(Protocol[Kind_co]):
     def wanted(self) -> Iterable[Kind_co]:
         """Its results that are still needed."""
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether what it writes is its own, and what it reads is not written later in forward."""
+
 
 def can_recompute(number: int, schedule: LiveSchedule, recipes: Mapping[int, Recipe[Storage]]) -> bool:
     """Return whether all writers of a storage can be recomputed, and what they read is unchanged or recomputed too."""
@@ -46,9 +50,10 @@ def can_recompute(number: int, schedule: LiveSchedule, recipes: Mapping[int, Rec
         return False
     made = [(each, recipes[each]) for each in writers[number] if each in recipes]
     # A kernel may return its argument where a new storage was captured, as cuDNN an LSTM's weights.
-    is_made = any(storage.number == number for _, one in made for storage in one.wanted)
-    if not is_made or len(made) < len(writers[number]):
+    if len(made) < len(writers[number]) or number not in [each.number for _, one in made for each in one.wanted]:
         return False
+    if len(made) == 1 and made[0][1].is_simple:
+        return True
     for each, by in {storage.number: by for by, one in made for storage in one.read}.items():
         if each != number and writers[each] and writers[each][-1] > by:
             is_gone = each in schedule.recomputable and (each in recomputed or each not in schedule.saved)
@@ -84,10 +89,11 @@ def is_current(number: int, schedule: LiveSchedule, recipes: Mapping[int, recipe
     wanted, seen = [number], {number}
     while wanted:
         for operation in writing(wanted.pop(), schedule, recipes):
-            if recipes[operation].is_stale:
+            made = recipes[operation]
+            if made.is_stale:
                 return False
-            for each in recipes[operation].read:
-                is_rewritten = schedule.writers[each.number][-1] > operation
+            for each in made.read:
+                is_rewritten = not made.is_simple and schedule.writers[each.number][-1] > operation
                 if each.number not in seen and (is_rewritten or (each.live is None and not each.is_on_host)):
                     seen.add(each.number)
                     # What is read before a later write is recomputed with it, though it may be live now.
@@ -111,11 +117,12 @@ def refuse_rewritten(
         for each in recipes[operation].read:
             later = schedule.writers[each.number][-1]
             if each.live is not None and operation < later < issued:
-                names, storages = schedule.names, schedule.captured.storages
+                captured = schedule.captured
                 raise RuntimeError(
-                    f"{names[operation]} needed to recompute a part of forward reads {storages[each.number].name}, "
-                    f"which has been modified by an inplace operation ({names[later]}) that cannot be recomputed, for "
-                    "a tensor that it reads has been modified since; clone that tensor before it is modified"
+                    f"{captured.operations[operation].name} needed to recompute a part of forward reads "
+                    f"{captured.storages[each.number].name}, which has been modified by an inplace operation "
+                    f"({captured.operations[later].name}) that cannot be recomputed, for a tensor that it reads has "
+                    "been modified since; clone that tensor before it is modified"
                 )
 
 
@@ -123,6 +130,6 @@ def writing(number: int, schedule: LiveSchedule, recipes: Mapping[int, Recipe[St
     """Return the operations that write a storage, and those that read it before the last of these has."""
     writers = schedule.writers[number]
     if len(writers) == 1:
-        return {*writers} & recipes.keys()
+        return {*writers} if writers[0] in recipes else set()
     between = (each for each in schedule.readers.get(number, ()) if writers[0] < each < writers[-1])
     return {each for each in (*writers, *between) if each in recipes}

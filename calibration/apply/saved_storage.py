@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +38,8 @@ class Layout(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> "Layout":
         offset = tensor.storage_offset()
         assert isinstance(offset, int), "it is no symbol"
-        return cls(tensor.dtype, offset, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
+        # Half the time of the class itself, for each tensor that is saved.
+        return cls._make((tensor.dtype, offset, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()))
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
         tensor = empty_of(self.dtype, storage.device).data.set_(storage, self.offset, self.shape, self.stride)
@@ -151,7 +152,7 @@ class SavedStorage:
     def materialize(self) -> torch.UntypedStorage:
         """Prefetch or recompute it, and return its memory for the current stream to read."""
         if self._copy_stream.is_current(self._stream):
-            return self._materialized()
+            return self._materialized() if self.live is None or self._is_returning else self.live
         with self._copy_stream.on(self._stream):
             live = self._materialized()
         self._copy_stream.join(self._stream)
@@ -188,8 +189,9 @@ class SavedStorage:
             return
         with self._copy_stream.on(self._stream):
             self._wait(self._offloads)
-            # It may be of another stream's pool.
-            self._copy_stream.lend(self._flat())
+            if self._stream is not None:
+                # It may be of another stream's pool.
+                self._copy_stream.lend(self._flat())
         self.live = None
 
     def _drop_copy(self, start: int, stop: int) -> None:
@@ -248,21 +250,18 @@ class LiveStorages:
     """Captured numbers of live storages, each until it dies, when another may have its identity."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self._identities: dict[int, int] = {}
-        self._deaths: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._numbers: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
+        self._lives: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def number(self, live: torch.UntypedStorage) -> int | None:
-        return self._numbers.get(live._cdata)  # noqa: SLF001 - its identity
+        found = self._numbers.get(live._cdata)  # noqa: SLF001 - its identity
+        return None if found is None or found[1]() is not live else found[0]
 
     def is_known(self, number: int) -> bool:
-        return number in self._identities
+        found = self._lives.get(number)
+        return found is not None and found() is not None
 
     def note(self, number: int, live: torch.UntypedStorage) -> None:
-        identity = live._cdata  # noqa: SLF001
-        self._numbers[identity], self._identities[number] = number, identity
-        self._deaths[identity] = weakref.ref(live, partial(LiveStorages._forget, weakref.proxy(self), identity))
-
-    def _forget(self, identity: int, _: object) -> None:
-        self._deaths.pop(identity, None)
-        self._identities.pop(self._numbers.pop(identity, -1), None)
+        # PyTorch keeps the Python object of a storage as long as the storage.
+        self._lives[number] = reference = weakref.ref(live)
+        self._numbers[live._cdata] = number, reference  # noqa: SLF001

@@ -2,9 +2,9 @@
 
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from threading import RLock, get_ident
+from threading import RLock
 from typing import Final
 
 import torch
@@ -60,10 +60,7 @@ class StepHooks:
         if self._schedule.recomputed_operations or self._schedule.pools_in_forward:
             is_on_stream = partial(loop.copy_stream.is_current, self._stream)
             self._watch = ForwardWatch(self._schedule, weakref.proxy(self), is_on_stream, self._pools.using)
-
-    @property
-    def _recipes(self) -> dict[int, Recipe]:
-        return {} if self._watch is None else self._watch.recipes
+        self._recipes: dict[int, Recipe] = {} if self._watch is None else self._watch.recipes
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -72,38 +69,9 @@ class StepHooks:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack))
             model = self._model()
             if self._watch is not None and model is not None:
-                stack.enter_context(self._watching(model, self._watch))
+                stack.enter_context(self._watch.watching(model))
             stack.callback(self._pools.use, 0)
             yield
-
-    @contextmanager
-    def _watching(self, model: nn.Module, watch: ForwardWatch) -> Iterator[None]:
-        """Watch forward of the model alone: autograd differs under a dispatch mode."""
-        entered: list[bool] = []
-        # Other threads may run the model meanwhile.
-        thread = get_ident()
-
-        def enter(_: nn.Module, __: object) -> None:
-            if get_ident() != thread:
-                return
-            entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
-            if entered[-1]:
-                watch.__enter__()  # type: ignore[no-untyped-call]
-
-        def leave(_: nn.Module, __: object, ___: object) -> None:
-            # Called without `enter` if a user's hook failed before.
-            if get_ident() == thread and entered and entered.pop():
-                watch.__exit__(None, None, None)
-
-        hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
-        try:
-            yield
-        finally:
-            for each in hooks:
-                each.remove()
-            if any(entered):
-                # After an interrupt PyTorch calls no hooks.
-                watch.__exit__(None, None, None)
 
     def depart(self, why: str) -> None:
         if not self.log.departure:
@@ -177,7 +145,8 @@ class StepHooks:
 
     def _new(self, number: int, live: torch.UntypedStorage) -> SavedStorage:
         loop = self._loop
-        using = partial(self._pools.using, self._schedule.pools.get((Use.PREFETCH, number), 0))
+        pools = self._schedule.pools
+        using = partial(self._pools.using, pools.get((Use.PREFETCH, number), 0)) if pools else nullcontext
         storage = SavedStorage(number, live, loop.copy_stream, self._stream, loop.arena, self.number, using)
         self._storages[number] = storage
         return storage
@@ -214,13 +183,40 @@ class StepHooks:
         if self._watch is not None:
             refuse_rewritten(operations, self._schedule, recipes, self._watch.issued)
         for each in operations:
-            with self._pools.using(self._schedule.pools.get((Use.REPEAT, each), 0)):
-                recipes[each].run()
-            # It may be of another stream's pool, as a prefetched batch.
-            for tensor in recipes[each].kept:
-                self._loop.copy_stream.lend(tensor)
+            recipes[each].check()
+            self._run(each, recipes[each])
         for each in operations:
             del recipes[each]
+
+    def _run(self, operation: int, recipe: Recipe) -> None:
+        if pools := self._schedule.pools:
+            with self._pools.using(pools.get((Use.REPEAT, operation), 0)):
+                recipe.run()
+        else:
+            recipe.run()
+        if self._stream is not None:
+            # It may be of another stream's pool, as a prefetched batch.
+            for tensor in recipe.kept:
+                self._loop.copy_stream.lend(tensor)
+
+    def _run_early(self, operation: int) -> None:
+        """Recompute an operation before backward needs it, unless an operand was written since."""
+        recipe = self._recipes.get(operation)
+        wanted = [each for each in recipe.wanted if each.live is None] if recipe else ()
+        if not recipe or not wanted:
+            return
+        if recipe.is_simple and recipe.is_ready and not any(each.is_on_host for each in wanted):
+            # Most are: nothing else is recomputed with it.
+            if not recipe.is_stale:
+                self.log.order.append(("recompute", wanted[0].number))
+                with self._loop.copy_stream.on(self._stream):
+                    self._run(operation, recipe)
+                del self._recipes[operation]
+            return
+        for each in wanted:
+            # A written operand is refused only if backward needs the storage.
+            if not each.is_live and is_current(each.number, self._schedule, self._recipes):
+                each.materialize()
 
     def _is_recomputable(self, number: int) -> bool:
         """Whether a storage can be recomputed, and no operand has a new version that no operation made.
@@ -266,11 +262,7 @@ class StepHooks:
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Recompute):
-            recipe = self._recipes.get(action.operation)
-            for each in recipe.wanted if recipe else ():
-                # A written operand is refused only if backward needs the storage.
-                if not each.is_live and is_current(each.number, self._schedule, self._recipes):
-                    each.materialize()
+            self._run_early(action.operation)
             return
         number = action.storage
         storage = self._storages.get(number)

@@ -13,6 +13,8 @@ RECORD_STREAM: Final = torch.ops.aten.record_stream.default
 """Its schema declares a write."""
 _DEVICE: Final = torch.ops.prim.device.default
 _CONTAINERS: Final = (tuple, list, dict)
+_SCALARS: Final = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout})
+"""Types of most other arguments, told at once."""
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -86,6 +88,8 @@ def tensors_in(value: object) -> list[torch.Tensor]:
         return []
     found: list[torch.Tensor] = []
     for each in value.values() if isinstance(value, dict) else value:
+        if type(each) in _SCALARS:
+            continue
         if isinstance(each, torch.Tensor):
             found.append(each)
         elif isinstance(each, _CONTAINERS):
@@ -99,7 +103,9 @@ def with_leaves_replaced(kind: type | tuple[type, ...], replace: Callable[[Any],
     if isinstance(value, dict):
         return {name: with_leaves_replaced(kind, replace, each) for name, each in value.items()}
     if isinstance(value, _CONTAINERS):
-        return type(value)([with_leaves_replaced(kind, replace, each) for each in value])
+        return type(value)(
+            [each if type(each) in _SCALARS else with_leaves_replaced(kind, replace, each) for each in value]
+        )
     return value
 
 
