@@ -39,6 +39,7 @@ class Iteration:
         place: puts a tensor on the device, in its element type and memory format.
         autocast: the narrow type of autocast, which FSDP's own mixed precision replaces; None without it.
         pipeline: the stages of a rank of a pipeline.
+        is_warm: whether forward has run, and all parameters will get gradients.
     """
 
     program: Program
@@ -52,6 +53,7 @@ class Iteration:
     autocast: ElementType | None = None
     held: Any = None
     pipeline: "Pipeline | None" = None
+    is_warm: bool = False
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
         """Run the iteration; `enter` is called with each phase at its begin.
@@ -103,7 +105,11 @@ class Iteration:
             optimizers = _make_optimizers(program, self.model, foreach=self.foreach)
             if program.in_backward:
                 make_states(optimizers)
-        return replace(self, program=program, optimizers=optimizers, batches=_batches(program, self.place))
+        # Labels are the loss's.
+        of_batch = ("batch_size", "sample_elements", "loss")
+        is_warm = self.is_warm and all(getattr(program, each) == getattr(self.program, each) for each in of_batch)
+        batches = _batches(program, self.place)
+        return replace(self, program=program, optimizers=optimizers, batches=batches, is_warm=is_warm)
 
     def warm_up(self, enter: Callable[[Phase], object], *, whole: bool) -> None:
         """Make optimizer states, and what the model and the loss keep, as masks and labels.
@@ -113,9 +119,11 @@ class Iteration:
         if whole or self.program.mode is Mode.INFERENCE:
             self.run(enter)
             return
-        reached = frozenset[int]().union(*(leaves_of(self._loss(args, kwargs)) for args, kwargs in self.batches))
-        groups = (group for each in self.optimizers for group in each.param_groups)
-        if all(id(each) in reached for group in groups for each in group["params"]):
+        if not self.is_warm:
+            reached = frozenset[int]().union(*(leaves_of(self._loss(args, kwargs)) for args, kwargs in self.batches))
+            groups = (group for each in self.optimizers for group in each.param_groups)
+            self.is_warm = all(id(each) in reached for group in groups for each in group["params"])
+        if self.is_warm:
             make_states([each for each in self.optimizers if not each.state])
         else:
             self.run(enter)

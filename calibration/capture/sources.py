@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import chain
 from types import MappingProxyType
@@ -54,10 +54,13 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
     others = iter(requests)
     request = next(others)
     asked: list[tuple[Request, Program, AssumedLoss]] = []
+    losses: dict[tuple[int, int | None], AssumedLoss] = {}
 
     def programs() -> Iterator[Program]:
         for each in chain((request,), others):
-            asked.append((each, *program_of(each)))
+            program, loss = program_of(each)
+            loss = losses.setdefault((each.batch_size, each.tokens), loss)
+            asked.append((each, replace(program, loss=loss, labels=loss.labels), loss))
             yield asked[-1][1]
 
     device = CaptureDevice(

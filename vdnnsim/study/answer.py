@@ -38,7 +38,7 @@ OF_CONVOLUTIONS: Final = ("vdnn_all(p)", "memonger(p)", "vdnn_conv(p)", "swap(p)
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-SEARCH_LIMIT: Final = TimeLimit(6.0)
+SEARCH_LIMIT: Final = TimeLimit(4.0)
 SEARCHED: Final = 15_000
 """Operations as which a search counts."""
 _MOST_TRIALS: Final = 3
