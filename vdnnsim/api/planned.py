@@ -1,5 +1,6 @@
 """The request of a plan for a model, and the plan with its prediction and its loop."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vdnnsim.api.step_report import StepReporter, described
 from vdnnsim.errors import PolicyError
 from vdnnsim.report.result_table import Shown
+from vdnnsim.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from calibration.apply.loop import Loop
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.memory.requests import Request
     from vdnnsim.plans.live_step import LiveStep
+    from vdnnsim.plans.placement import MemoryLimits
+    from vdnnsim.plans.trace import IterationTrace
     from vdnnsim.policies.interface import Policy
 
 
@@ -168,7 +172,8 @@ class PlanRequest:
         planned = simulator.placed(simulator.ready((plan,), self.policy.label))
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
-            raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
+            enough = _enough(predicted.trace, simulator.limits)
+            raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}{enough}")
         (placement,) = planned.replayed
         reservation = reservation_for(predicted.trace.plan, placement, self.limit_bytes, self.beside_bytes, self.device)
         if placement.reserved is not None:
@@ -233,3 +238,18 @@ class PlanRequest:
             part = chosen.of(at)
             parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
         return (KernelCost.joined(parts),)
+
+
+def _enough(trace: "IterationTrace", limits: "MemoryLimits") -> str:
+    """Return in which memory, in whole MiB, a plan that does not fit can be placed; empty where the host lacks some."""
+    from vdnnsim.plans.placement import Placement, place_plan
+
+    sizes = range(limits.device_bytes // MIB, trace.pool_bytes // MIB + 2)
+
+    def fits(size: int) -> bool:
+        return isinstance(place_plan(trace.plan, replace(limits, device_bytes=size * MIB)), Placement)
+
+    found = bisect_left(sizes, x=True, key=fits)
+    if found == len(sizes):
+        return ""
+    return f"; the smallest plan that was found needs memory={format_bytes(sizes[found] * MIB)!r}"

@@ -279,6 +279,18 @@ def test_results_of_policies_are_found_by_name() -> None:
     assert found["pytorch"] is found["pytorch(p)"] is found.rows[0]
 
 
+def test_a_plan_that_does_not_fit_says_what_memory_would_do() -> None:
+    """A plan in as much is made, in a MiB less it is not."""
+
+    def planned(memory: str) -> object:
+        return vdnnsim.plan(net(), torch.ones(8, 3), hardware="rtx_4090", memory=memory, policy="pytorch")
+
+    _, _, enough = refusal(PolicyError, planned, "1 MiB").partition("needs memory='")
+    assert planned(enough[:-1])
+    less = f"{float(enough.partition(' ')[0]) - 1} MiB"
+    assert f"needs memory='{enough}" in refusal(PolicyError, planned, less)
+
+
 def test_a_model_is_captured_at_other_batches() -> None:
     """A model of shifted tokens: both inputs stay views of one storage, 5 x 4 integers for a batch of 5."""
     tokens = torch.zeros(8, 4, dtype=torch.int64)

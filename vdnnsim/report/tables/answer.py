@@ -108,7 +108,7 @@ def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str,
     fits = "yes" if way.fits else "just" if way.is_tight else "?" if way.untried else "no"
     if not way.iteration_s:
         return str(rank), _title(result, way), fits, "", "", "", "", "", _why_not(way)
-    left = format_bytes(way.left_bytes) if way.left_bytes >= 0 else ""
+    left = format_bytes(way.left_bytes) if way.left_bytes >= 0 and not way.in_pieces else ""
     numbers = format_seconds(way.iteration_s), rate, format_bytes(way.held_bytes), left
     return str(rank), _title(result, way), fits, *numbers, _results(result, way), _why_not(way)
 
