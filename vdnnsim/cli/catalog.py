@@ -98,7 +98,7 @@ def policies(output: Output, policy_modules: Sequence[str]) -> None:
 @click.option("--tree", "drawn", type=HARDWARE, help="Draw the links of one profile instead, by name or path.")
 @click.option("--sources", "traced", type=HARDWARE, help="Print where every number of one profile comes from instead.")
 def hardware(words: Sequence[str], output: Output, drawn: str | None, traced: str | None) -> None:
-    """List the cards that are shipped, one a line with its profiles, and what their kernel times rest on.
+    """List the cards that are shipped, one a line with its profiles, and how many rates are fitted to it.
 
     Those that have every WORD in the name of the card or of the profile, as `4090` or `x8`; by default all. With --csv
     or --json a row is a profile.
@@ -121,9 +121,9 @@ def hardware(words: Sequence[str], output: Output, drawn: str | None, traced: st
 
 
 def _list_cards(words: Sequence[str], output: Output) -> None:
-    from vdnnsim.cost.trust import basis_of
     from vdnnsim.files.messages import plain, quote
     from vdnnsim.hardware.profile import card_words, shipped_profiles
+    from vdnnsim.hardware.server import Origin
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.units import format_bytes
@@ -134,14 +134,16 @@ def _list_cards(words: Sequence[str], output: Output) -> None:
         server, gpu = each.server, each.server.gpu
         if any(plain(word) not in plain(f"{gpu.name} {server.name}") for word in words):
             continue
-        memory, basis = format_bytes(gpu.memory_bytes), basis_of(server).value
+        memory = format_bytes(gpu.memory_bytes)
+        rates = [figure.origin for figure in server.figures if figure.path.startswith("cost_model.")]
+        fitted = f"{sum(origin is Origin.FITTED for origin in rates)} of {len(rates)}"
         rows.append((server.name, gpu.name, memory, server.link.name, _timed_by(server), each.description))
-        card = gpu.name.removeprefix("NVIDIA "), memory, basis
+        card = gpu.name.removeprefix("NVIDIA "), memory, fitted
         *same, names = cards.get(card_words(gpu.name), (*card, ""))
         cards[card_words(gpu.name)] = (*same, ", ".join(filter(None, (names, server.name))))
     if not rows:
         raise ProfileError(f"{quote(' '.join(words))}: in the name of no card; `vdnnsim list hardware` names all")
-    shown = plain_table(("card", "memory", "kernel times", "profiles"), sorted(cards.values()))
+    shown = plain_table(("card", "memory", "rates fitted to it", "profiles"), sorted(cards.values()))
     output.show(ResultTable(("name", "gpu", "memory", "link", "kernels", "description"), rows, shown))
 
 

@@ -31,15 +31,14 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
 def bound_text(certificate: Certificate, iteration_s: float, unlimited_s: float) -> str:
     """Return bound and gap: `lower bound 354 ms, gap 16.0 %, of schedules of this order that recompute nothing`.
 
-    Where the step in unlimited memory is far above the bound as well, the text says that the bound is loose.
+    Where the step in unlimited memory is far above the bound as well, the bound is loose, and the text compares both.
     """
     ended = "" if certificate.complete else "; the time limit ended the search"
     above = certificate.gap(unlimited_s)
-    loose = f"; a loose bound, for a step with unlimited memory is {gap_text(above)} above it" if above > _LOOSE else ""
-    return (
-        f"lower bound {format_seconds(certificate.bound_s)}, gap {gap_text(certificate.gap(iteration_s))}, "
-        f"of {class_text(certificate.holds_for)}{loose}{ended}"
-    )
+    unlimited = f", loose: a step with unlimited memory is {gap_text(above)} above it, this one"
+    beside = unlimited if above > _LOOSE else ", gap"
+    bound, gap = format_seconds(certificate.bound_s), gap_text(certificate.gap(iteration_s))
+    return f"lower bound {bound}{beside} {gap}, of {class_text(certificate.holds_for)}{ended}"
 
 
 def class_text(holds_for: BoundClass) -> str:

@@ -61,7 +61,7 @@ def test_bound_gap_and_what_the_plan_does(result: ScenarioResult, move: PolicyRe
 def test_a_bound_far_below_unlimited_memory_is_loose(bound_s: float, is_loose: bool) -> None:  # noqa: FBT001
     """8 s with unlimited memory lie 95.2 % above 4.1 s."""
     text = bound_text(Certificate(bound_s, BoundClass.OFFLOAD), 8.1, 8.0)
-    assert ("a loose bound, for a step with unlimited memory is 95.2 % above it" in text) is is_loose
+    assert (", loose: a step with unlimited memory is 95.2 % above it, this one " in text) is is_loose
 
 
 def test_unfit_policies_name_only_resident_memory(result: ScenarioResult, keep: PolicyResult) -> None:
