@@ -50,7 +50,7 @@ def answers(requests: Iterable[Request]) -> Iterator[Answer]:
 
 def _model_of(request: Request) -> Request:
     """Return a request without what leaves the model as it is; stages of a pipeline have buffers of a batch."""
-    kept = {"batch_size": request.batch_size} if request.layout and request.layout.pipeline > 1 else {}
+    kept = {"batch_size": request.batch_size, "accumulate": request.accumulate} if request.has_pipeline else {}
     return msgspec.structs.replace(request, **{**_OF_ITERATION, **kept})
 
 

@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     param_groups: int = 1,
     loss_chunks: int = 1,
     parallel: str = "",
+    position: int = 0,
     checkpointing: str = "",
     device: CaptureDevice,
 ) -> tuple[CapturedStep, Tape]:
@@ -64,6 +66,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         param_groups: groups of parameters that the optimizer updates one after the other.
         loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         parallel: layout over several GPUs, as `fsdp=8`; empty for one.
+        position: of the captured rank in a pipeline.
         checkpointing: of the model's blocks, as of a `Request`.
         device: of the capture.
 
@@ -106,7 +109,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         lora=lora or 0,
         labels=assumed.labels,
         channels_last=channels_last,
-        layout=parse_layout(parallel, "parallel") if parallel else None,
+        layout=replace(parse_layout(parallel, "parallel"), position=position) if parallel else None,
         checkpointing=checkpointing,
         sample=sample,
         sample_elements=elements,

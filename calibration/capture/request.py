@@ -82,6 +82,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return replace(parse_layout(self.parallel), position=self.position) if self.parallel else None
 
     @property
+    def has_pipeline(self) -> bool:
+        """Whether it is a rank of a pipeline, whose `accumulate` micro-batches overlap."""
+        return self.layout is not None and self.layout.pipeline > 1
+
+    @property
     def runs(self) -> bool:
         return self.real or bool(self.pretended)
 

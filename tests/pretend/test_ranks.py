@@ -109,7 +109,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
         iteration = prepare(wanted, wanted.make_model(), "cuda", foreach=True)
         if wanted.layout.is_sharded or wanted.layout.tensor > 1 or wanted.has_pipeline:
             # Else the optimizer would have the old ones.
-            with replaced(torch.__future__, "_swap_module_params_on_conversion", value=True):
+            with replaced(torch.__future__, "_swap_module_params_on_conversion", value=wanted.has_pipeline):
                 iteration.model.to("meta")
                 gc.collect()
                 torch.cuda.empty_cache()

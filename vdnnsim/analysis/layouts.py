@@ -19,17 +19,21 @@ class Layout:
     Attributes:
         name: as `--parallel` has it.
         checkpointing: as `--checkpointing` has it; `none` keeps all that autograd saves.
-        batch_size: samples of one rank, or of those together that split layers.
+        batch_size: samples of one rank, or of those together that split layers; of a pipeline those of a micro-batch.
+        micro_batches: of the pipeline.
     """
 
     name: str
     checkpointing: str
     batch_size: int
+    micro_batches: int = 1
 
     @property
     def label(self) -> str:
-        """Both in words: `fsdp=8, selective checkpoints`."""
-        return self.name if self.checkpointing == "none" else f"{self.name}, {self.checkpointing} checkpoints"
+        """All in words: `fsdp=8, selective checkpoints`."""
+        parts = f"{self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        blocks = "" if self.checkpointing == "none" else f"{self.checkpointing} checkpoints"
+        return ", ".join(filter(None, (self.name, parts, blocks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Ranked:
         samples_per_s: of all GPUs together.
         kernels_s, communication_s: of kernels on the compute stream, and of collectives, in part at the same time.
         exposed_s: the compute stream waits for collectives, or runs them itself.
+        bubble_s: it waits for other stages of a pipeline, or for their end; as the other times the mean of all ranks.
         flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
             time; None where the profile has no peak of the type, or convolutions take fewer FLOPs than are counted.
         asked_bytes, reserved_bytes, held_bytes: peaks of one rank, allocated, reserved, and of the process.
@@ -56,11 +61,12 @@ class Ranked:
     reserved_bytes: int
     held_bytes: int
     trust: Trust
+    bubble_s: float = 0.0
 
     @property
     def other_s(self) -> float:
         """The compute stream has nothing to do: the host issues, or copies are awaited."""
-        return max(0.0, self.iteration_s - self.kernels_s - self.exposed_s)
+        return max(0.0, self.iteration_s - self.kernels_s - self.exposed_s - self.bubble_s)
 
 
 @dataclass(frozen=True, slots=True)

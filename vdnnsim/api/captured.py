@@ -95,6 +95,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     real: bool = False,
     compile: bool = False,  # noqa: A002  # the word of torch
     parallel: str = "",
+    position: int = 0,
     checkpointing: str = "",
 ) -> Captured:
     """Record one iteration of a copy of a PyTorch model without a GPU and without memory.
@@ -126,7 +127,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
         parallel: a layout over several GPUs, one rank of which is captured: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`,
             `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together. `ranks=8`
-            takes a function whose model is wrapped for eight.
+            takes a function whose model is wrapped for eight. `pp=4` is a pipeline of `accumulate` micro-batches.
+        position: of the captured rank in a pipeline, from 0 on.
         checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
             number every so many blocks whole.
 
@@ -144,6 +146,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         "loss_chunks": loss_chunks,
         "channels_last": channels_last,
         "parallel": parallel,
+        "position": position,
         "checkpointing": checkpointing,
     }
     if isinstance(model, str):
@@ -165,7 +168,7 @@ def capture(  # noqa: PLR0913  # the words of the command
             **chosen,
         )
 
-        def of(batch_size: int, **changes: str) -> CapturedStep:
+        def of(batch_size: int, **changes: str | int) -> CapturedStep:
             return captured(msgspec.structs.replace(request, batch_size=batch_size, **changes))[0]
 
         step = of(batch)
@@ -183,7 +186,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         device = CaptureDevice(real=real, compiled=compile)
         step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
 
-        def of(batch_size: int, **changes: str) -> CapturedStep:
+        def of(batch_size: int, **changes: str | int) -> CapturedStep:
             other, words = resized(inputs, batch_size), chosen | changes
             return captured_object(model, other, loss=loss, batch_size=None, device=device, **words)[0]
 

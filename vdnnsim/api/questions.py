@@ -130,9 +130,14 @@ def parallel(
     ranks = {name: parse_layout(name, "layout").ranks for name in names}
     gpus, profile = server_for(profile_named(hardware, Path()), ranks, gpus)
 
-    def captured(chosen: "Layout") -> CapturedStep:
-        checkpointing = "" if chosen.checkpointing == "none" else chosen.checkpointing
-        return recapture(chosen.batch_size, parallel=chosen.name, checkpointing=checkpointing)
+    def captured(chosen: "Layout") -> list[CapturedStep]:
+        words = {
+            "parallel": chosen.name,
+            "accumulate": chosen.micro_batches,
+            "checkpointing": "" if chosen.checkpointing == "none" else chosen.checkpointing,
+        }
+        positions = range(parse_layout(chosen.name, "layout").pipeline)
+        return [recapture(chosen.batch_size, **words, position=each) for each in positions]
 
     names = names or layouts_of(gpus, profile.server.gpu_count)
     ranking = rank_layouts(gpus, names, step.batch_size, profile, captured)

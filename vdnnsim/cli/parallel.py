@@ -10,11 +10,11 @@ from vdnnsim.cli.completion import HARDWARE, MODELS
 from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
 from vdnnsim.cli.options import out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
-from vdnnsim.cli.question import captured_with_notice, compute_capability, request_of
+from vdnnsim.cli.question import captured_ranks, compute_capability, request_of
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from calibration.capture.request import Request
@@ -49,8 +49,8 @@ def parallel(
     """Rank the ways to train MODEL on several GPUs: does it fit, how fast, and what waits for what.
 
     One rank of each layout is captured and replayed, with as few checkpoints as fit: fully sharded (fsdp, hsdp, zero2),
-    with split layers (tp) or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The table here, its
-    first line as a command to copy; page, CSV and picture in DIR.
+    with split layers (tp), in stages (pp) or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The
+    table here, its first line as a command to copy; page, CSV and picture in DIR.
     """
     import msgspec
 
@@ -77,9 +77,8 @@ def parallel(
     names = layouts or layouts_of(gpus, profile.server.gpu_count)
     folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
 
-    def capture(layout: "Layout") -> "CapturedStep":
-        (step,) = captured_with_notice((_of_rank(request, layout),))
-        return step
+    def capture(layout: "Layout") -> "Sequence[CapturedStep]":
+        return captured_ranks(_of_rank(request, layout))
 
     with ProgressBar() as bar:
         bar.expect(len(names))
@@ -96,6 +95,7 @@ def _of_rank(request: "Request", layout: "Layout") -> "Request":
     return msgspec.structs.replace(
         request,
         batch_size=layout.batch_size,
+        accumulate=layout.micro_batches,
         parallel=layout.name,
         checkpointing="" if layout.checkpointing == "none" else layout.checkpointing,
     )
@@ -108,6 +108,7 @@ def _command(ranking: "LayoutRanking", model: str, hardware: str, words: "Mappin
     layout = ranking.ranked[0].layout
     options = {"--batch": layout.batch_size, **{f"--{name.replace('_', '-')}": each for name, each in words.items()}}
     checkpointing = None if layout.checkpointing == "none" else layout.checkpointing
+    options |= {"--accumulate": layout.micro_batches if layout.micro_batches > 1 else None}
     options |= {"--parallel": layout.name, "--checkpointing": checkpointing, "--hardware": hardware}
     given = [
         part

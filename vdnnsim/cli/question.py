@@ -181,6 +181,13 @@ def model_question(
             return None
         return model_of(asked, (as_executed(step, execution),))
 
+    if request.has_pipeline:
+        ranks = captured_ranks(msgspec.structs.replace(request, accumulate=rounds))
+        steps = [as_executed(each, execution) for each in ranks]
+        digest = hashlib.sha256(msgspec.json.encode(steps)).hexdigest()
+        model = CapturedModel(steps[0], sources=((f"{request.model}, captured", digest),), pipeline=steps)
+        scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
+        return Question(replace(scenario, memory_model=memory_model), types, Path())
     # A model that may not fit is captured at a second batch, from which others follow.
     sizes = (request.batch_size, second_batch(request.batch_size))[:batches]
     requests = [msgspec.structs.replace(request, batch_size=each) for each in sizes]
@@ -251,11 +258,21 @@ def captured_with_notice(
             size = f"at a batch of {request.batch_size}{length} in {request.precision.value}"
             slices = f", its loss in {request.loss_chunks} slices" if request.loss_chunks > 1 else ""
             update = f" with {step.update}" if step.update else ""
-            rank = f", a rank of {request.parallel}" if request.parallel else ""
+            place = f"rank {request.position}" if request.has_pipeline else "a rank"
+            rank = f", {place} of {request.parallel}" if request.parallel else ""
             blocks = f", checkpointing {request.checkpointing}" if request.checkpointing else ""
             click.echo(f"captured {request.model} {size}{update}{slices}{rank}{blocks}", err=True)
         steps.append(step)
     return steps
+
+
+def captured_ranks(request: "Request") -> "list[CapturedStep]":
+    """Return the steps of the ranks that differ, one or those of a pipeline, with notices."""
+    import msgspec
+
+    pipeline = request.layout.pipeline if request.layout else 1
+    each = (msgspec.structs.replace(request, position=position) for position in range(pipeline))
+    return [step for rank in each for step in captured_with_notice((rank,))]
 
 
 def compute_capability(server: "Server") -> tuple[int, int] | None:

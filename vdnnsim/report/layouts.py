@@ -17,7 +17,9 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "rank": "place in the order; empty where it does not fit or cannot be",
     "layout": "as `run --parallel` takes it",
     "checkpointing": "the fewest checkpoints that fit, as `run --checkpointing` takes them",
-    "batch_size": "samples of one rank, or of those of tp together; each layout trains as many in a step of all GPUs",
+    "batch_size": "samples of one rank, or of those of tp together, in a pipeline of a micro-batch; each layout trains "
+    "as many in a step of all GPUs",
+    "micro_batches": "of a pipeline; 1 without",
     "iteration_s": "seconds of a step",
     "server_images_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",
@@ -27,6 +29,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "kernel_s": "seconds of kernels on the compute stream",
     "communication_s": "seconds of collectives, in part beside kernels",
     "exposed_s": "seconds in which the compute stream waits for collectives",
+    "bubble_s": "seconds in which the stages of a pipeline wait for each other, a mean of all ranks",
     "max_memory_bytes": "allocated: peak of the GPU memory in live buffers of a rank",
     "pool_bytes": "reserved: what the allocator takes from the device, gaps included",
     "runtime_bytes": "process: what nvidia-smi shows, with the context of CUDA",
@@ -56,6 +59,7 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
                 "kernel_s": each.kernels_s,
                 "communication_s": each.communication_s,
                 "exposed_s": each.exposed_s,
+                "bubble_s": each.bubble_s,
                 "max_memory_bytes": each.asked_bytes,
                 "pool_bytes": each.reserved_bytes,
                 "runtime_bytes": each.held_bytes,
@@ -67,7 +71,8 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
 
 
 def _named(layout: Layout) -> dict[str, Value]:
-    return {"layout": layout.name, "checkpointing": layout.checkpointing, "batch_size": layout.batch_size}
+    said: dict[str, Value] = {"layout": layout.name, "checkpointing": layout.checkpointing}
+    return said | {"batch_size": layout.batch_size, "micro_batches": layout.micro_batches}
 
 
 def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str) -> ResultTable:
@@ -76,7 +81,9 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     A command runs the first of them; `has_all` says where columns are that do not fit a terminal.
     """
     rates = rate_cells(ranking.rates)
-    header = ("layout", "checkpoints", "time", ranking.unit, "MFU", "waits for collectives", *_MEMORY)
+    has_bubble = any(each.bubble_s for each in ranking.ranked)
+    waits = ("waits for collectives", *(["bubble"] if has_bubble else ()))
+    header = ("layout", "checkpoints", "time", ranking.unit, "MFU", *waits, *_MEMORY)
     rows = [
         (
             each.layout.name,
@@ -85,6 +92,7 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
             rate,
             "" if each.flop_ratio is None else percent(each.flop_ratio, 0),
             percent(each.exposed_s / each.iteration_s, 0),
+            *([percent(each.bubble_s / each.iteration_s, 0)] if has_bubble else ()),
             *map(format_bytes, (each.asked_bytes, each.reserved_bytes, each.held_bytes)),
         )
         for each, rate in zip(ranking.ranked, rates, strict=True)
@@ -105,9 +113,11 @@ def title(ranking: LayoutRanking) -> str:
         return f"None of {total} layouts fits on {where}, of {format_bytes(ranking.memory_bytes)} each."
     first = ranking.ranked[0]
     waits = percent(first.exposed_s / first.iteration_s, 0)
+    bubble = f", {percent(first.bubble_s / first.iteration_s, 0)} for other stages" if first.bubble_s else ""
     return (
         f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.layout.label} is the fastest, "
-        f"{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {waits} of its step waits for collectives."
+        f"{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {waits} of its step waits for "
+        f"collectives{bubble}."
     )
 
 

@@ -104,15 +104,11 @@ def _pipeline(
             "in order, of one layout and batch"
         )
     try:
-        model = pipeline_of([as_executed(each, execution) for each in steps], sources)
+        ranks = [as_executed(each, execution) for each in steps]
+        model = CapturedModel(ranks[0], sources=sources, pipeline=ranks)
         return model, model.workload(first.batch_size)
     except ScenarioError as failure:
         raise place.wrong(str(failure)) from None
-
-
-def pipeline_of(steps: Sequence[CapturedStep], sources: tuple[tuple[str, str], ...]) -> CapturedModel:
-    """Return the model whose pipeline has these ranks."""
-    return CapturedModel(steps[0], sources=sources, pipeline=steps)
 
 
 def as_executed(step: CapturedStep, execution: Execution) -> CapturedStep:

@@ -6,6 +6,7 @@ fit, where the search begins with those that the layout before needed.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
@@ -35,13 +36,15 @@ _FIRST: Final = "fsdp"
 def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
 
-    Layers are split over two GPUs, and over all of a host.
+    Layers are split over two GPUs, and over all of a host. A pipeline has two stages, or one on each host.
     """
     copies = gpus // gpus_of_host
     hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
     splits = (each for each in sorted({2, min(gpus, gpus_of_host)}) if gpus % each == 0)
     tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
-    return (f"{_FIRST}={gpus}", *hybrid, *tensor, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
+    stages = copies if hybrid else 2
+    pipeline = (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
+    return (f"{_FIRST}={gpus}", *hybrid, *tensor, *pipeline, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
 
 
 def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = None) -> tuple[int, Profile]:
@@ -80,7 +83,7 @@ def rank_layouts(
     names: Sequence[str],
     samples: int,
     profile: Profile,
-    capture: Callable[[Layout], CapturedStep],
+    capture: Callable[[Layout], Sequence[CapturedStep]],
     done: Callable[[str], object] = str,
 ) -> LayoutRanking:
     """Capture a rank of a model in each layout, replay it, and rank the layouts by throughput.
@@ -90,7 +93,7 @@ def rank_layouts(
         names: of the layouts.
         samples: of a step, for each GPU.
         profile: of the machine.
-        capture: returns the step of a rank, or raises InputError.
+        capture: returns the step of a rank, or of each rank of a pipeline, or raises InputError.
         done: gets the name of each finished layout.
     """
     trials = _Trials(profile, samples, capture)
@@ -119,7 +122,7 @@ class _Trials:
 
     profile: Profile
     samples: int
-    capture: Callable[[Layout], CapturedStep]
+    capture: Callable[[Layout], Sequence[CapturedStep]]
     level: int = 0
     sharded: CapturedStep | None = None
     sample: Sample = IMAGE
@@ -132,10 +135,12 @@ class _Trials:
             what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
             return Refused(Layout(name, CHECKPOINTING[0], self.samples), what)
         for level in range(self.level, len(CHECKPOINTING)):
-            layout = Layout(name, CHECKPOINTING[level], self.samples * _together(name))
+            together, stages = self.samples * _term(name, "tp") * _term(name, "pp"), _term(name, "pp")
+            parts = _micro_batches(together, stages)
+            layout = Layout(name, CHECKPOINTING[level], together // parts, parts)
             try:
-                step = self.capture(layout)
-                found = _replayed(step, layout, self.samples, self.profile)
+                step, *others = self.capture(layout)
+                found = _replayed((step, *others), layout, self.samples, self.profile)
             except (InputError, PlanError) as refusal:
                 return Refused(layout, str(refusal))
             is_sequence = step.sample == "sequence"
@@ -148,9 +153,14 @@ class _Trials:
         return found
 
 
-def _together(name: str) -> int:
-    """Return how many ranks train the same samples."""
-    return next((int(term.removeprefix("tp=")) for term in name.split(",") if term.startswith("tp=")), 1)
+def _term(name: str, of: str) -> int:
+    """Return the ranks of a term of a layout, which train the same samples; 1 without it."""
+    return next((int(term.removeprefix(f"{of}=")) for term in name.split(",") if term.startswith(f"{of}=")), 1)
+
+
+def _micro_batches(samples: int, stages: int) -> int:
+    """Return into how many micro-batches a pipeline cuts so many samples: at most four for each stage."""
+    return 1 if stages == 1 else max(each for each in range(1, 4 * stages + 1) if samples % each == 0)
 
 
 def _held_bytes(name: str, sharded: CapturedStep) -> int:
@@ -167,31 +177,37 @@ def _held_bytes(name: str, sharded: CapturedStep) -> int:
     return whole + (states * int(ranks) if data == "ddp" else states)
 
 
-def _replayed(step: CapturedStep, layout: Layout, samples: int, profile: Profile) -> Ranked | Refused:
-    server, policy = profile.server, PyTorch()
-    model = CapturedModel(step, sources=((step.model, ""),))
+def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profile: Profile) -> Ranked | Refused:
+    server, policy, step = profile.server, PyTorch(), steps[0]
+    model = CapturedModel(step, sources=((step.model, ""),), pipeline=steps if step.pipeline > 1 else ())
     scenario = scenario_of(model, step.model, profile, (policy,))
     simulator = simulator_of(scenario)
     planned = simulator.planned(policy)
-    trace = simulator.replay(planned.plans, planned.replayed).gpus[0]
-    held = runtime_bytes(trace, server.gpu)
+    traces = simulator.replay(planned.plans, planned.replayed).gpus
+    held = max(runtime_bytes(each, server.gpu) for each in traces)
     if held > (most := certain_bytes(server.gpu.memory_bytes)) or planned.refusals:
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
         return Refused(layout, f"{whole}; {format_bytes(most)} are sure to fit")
-    metrics = measure(trace, step.batch_size)
+    metrics = [measure(each, step.batch_size) for each in traces]
+    iteration_s = max(each.iteration_s for each in traces)
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
-    flop_ratio = None if peak is None else model_flop(step) / (trace.iteration_s * peak)
+    flop_ratio = None if peak is None else fmean(map(model_flop, steps)) / (iteration_s * peak)
+    stalls = [dict(each.stall_by_cause) for each in metrics]
     return Ranked(
         layout=layout,
-        iteration_s=trace.iteration_s,
-        samples_per_s=samples * step.ranks / trace.iteration_s,
-        kernels_s=sum((span.end_s - span.start_s for span, _ in trace.kernels), 0.0),
-        communication_s=_communication_seconds(trace),
-        exposed_s=dict(metrics.stall_by_cause).get(StallCause.COMMUNICATION, 0.0),
+        iteration_s=iteration_s,
+        samples_per_s=samples * step.ranks / iteration_s,
+        kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),
+        communication_s=fmean(map(_communication_seconds, traces)),
+        exposed_s=fmean(each.get(StallCause.COMMUNICATION, 0.0) for each in stalls),
+        bubble_s=fmean(
+            waits.get(StallCause.PIPELINE, 0.0) + iteration_s - each.iteration_s
+            for waits, each in zip(stalls, traces, strict=True)
+        ),
         # Winograd's convolutions multiply up to four times less often than is counted.
         flop_ratio=None if flop_ratio is None or flop_ratio > 1 else flop_ratio,
-        asked_bytes=metrics.max_memory_bytes,
-        reserved_bytes=trace.pool_bytes,
+        asked_bytes=max(each.max_memory_bytes for each in metrics),
+        reserved_bytes=max(each.pool_bytes for each in traces),
         held_bytes=held,
         trust=trust_in(profile, step.mode, step.precision, kernel_origins(planned.plans, simulator.cost_model).seconds),
     )

@@ -18,15 +18,15 @@ ASKED = "parallel", "timm:chain", "--batch", "2", "--hardware"
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
-    """What was captured; the model has no place under ZeRO-1."""
+    """What was captured; the model has no place under ZeRO-1 and in a pipeline."""
     requests: list[Request] = []
 
     def captured(asked: Sequence[Request], *, room_bytes: int, **_: object) -> tuple[tuple[CapturedStep, None], ...]:
         assert not room_bytes, "each rank is captured, whether it fits or not"
         (request,) = asked
         requests.append(request)
-        if request.parallel == "zero1=8":
-            raise CaptureError("its optimizer has no shards")
+        if request.parallel in {"zero1=8", "pp=2,fsdp=4"}:
+            raise CaptureError("its optimizer has no shards" if request.parallel == "zero1=8" else "no blocks")
         step = msgspec.structs.replace(sharded(), ranks=8, parallel=request.parallel, batch_size=request.batch_size)
         return ((step, None),)
 
@@ -36,7 +36,7 @@ def captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
 
 
 def test_ranking_of_layouts(captured: list[Request]) -> None:
-    """Of six layouts five fit without checkpoints; ranks of split layers train the samples of all of them.
+    """Of seven layouts five fit without checkpoints; ranks of split layers train the samples of all of them.
 
     The folder has page, table, picture and manifest.
     """
@@ -45,10 +45,11 @@ def test_ranking_of_layouts(captured: list[Request]) -> None:
         ("fsdp=8", "", 2),
         ("fsdp=4,tp=2", "", 4),
         ("tp=8", "", 16),
+        ("pp=2,fsdp=4", "", 1),
         *((name, "", 2) for name in ("zero2=8", "zero1=8", "ddp=8")),
     ]
     assert {each.compute_capability for each in captured} == {(9, 0)}
-    assert "5 of 6 layouts fit on 8 GPUs of h100_x8" in done.stdout
+    assert "5 of 7 layouts fit on 8 GPUs of h100_x8" in done.stdout
     assert "zero1=8: its optimizer has no shards" in done.stdout
     assert "vdnnsim run --model timm:chain --batch 2 --parallel" in done.stdout
     assert {each.name for each in Path("reports/chain").iterdir()} == {

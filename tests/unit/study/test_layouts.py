@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from matplotlib.patches import Rectangle
 
-from tests.captured_steps import sharded
+from tests.captured_steps import sharded, staged
 from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, model_flop
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -25,17 +25,17 @@ SERVER = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
 GIB = 2**30
 
 
-def captured(layout: Layout, *, given_bytes: int = 8) -> CapturedStep:
+def captured(layout: Layout, *, given_bytes: int = 8) -> tuple[CapturedStep]:
     """The step of two products, whose shards are so large."""
     step = msgspec.structs.replace(sharded(), parallel=layout.name, ranks=8, batch_size=layout.batch_size)
     first = msgspec.structs.replace(step.storages[0], nbytes=given_bytes)
-    return msgspec.structs.replace(step, storages=(first, *step.storages[1:]))
+    return (msgspec.structs.replace(step, storages=(first, *step.storages[1:])),)
 
 
 def test_usual_layouts() -> None:
     """Over two hosts of two GPUs, a copy for each host as well; three GPUs on hosts of two make no equal groups."""
-    assert layouts_of(8, 8) == ("fsdp=8", "fsdp=4,tp=2", "tp=8", "zero2=8", "zero1=8", "ddp=8")
-    assert layouts_of(4, 2) == ("fsdp=4", "hsdp=2x2", "fsdp=2,tp=2", "zero2=4", "zero1=4", "ddp=4")
+    assert layouts_of(8, 8) == ("fsdp=8", "fsdp=4,tp=2", "tp=8", "pp=2,fsdp=4", "zero2=8", "zero1=8", "ddp=8")
+    assert layouts_of(4, 2) == ("fsdp=4", "hsdp=2x2", "fsdp=2,tp=2", "pp=2,fsdp=2", "zero2=4", "zero1=4", "ddp=4")
     assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3")
 
 
@@ -47,7 +47,7 @@ def test_checkpoints_only_where_needed() -> None:
     """
     asked: list[Layout] = []
 
-    def capture(layout: Layout) -> CapturedStep:
+    def capture(layout: Layout) -> tuple[CapturedStep]:
         asked.append(layout)
         if layout.name == "hsdp=2x4":
             raise CaptureError("the model has no blocks")
@@ -70,6 +70,27 @@ def test_checkpoints_only_where_needed() -> None:
     assert held == Refused(Layout("ddp=8", "none", 3), held.reason)
     assert "176 GiB" in held.reason
     assert reason.reason == "the model has no blocks"
+
+
+def test_ranks_of_a_pipeline() -> None:
+    """Two ranks train 2 x 6 samples, in six micro-batches of two, the most of at most eight that divide them.
+
+    Of a step without FLOPs kernels take least, and each rank waits for the other.
+    """
+    asked: list[Layout] = []
+
+    def capture(layout: Layout) -> tuple[CapturedStep, ...]:
+        asked.append(layout)
+        return staged()
+
+    (found,) = rank_layouts(2, ("pp=2",), 6, SERVER, capture).ranked
+    assert asked == [Layout("pp=2", "none", 2, 6)]
+    assert found.layout.label == "pp=2, 6 micro-batches"
+    assert found.samples_per_s == pytest.approx(12 / found.iteration_s)
+    assert 0 < found.bubble_s < found.iteration_s
+    ranking = LayoutRanking(IMAGE, "h100_x8", 2, 79 * GIB, (found,), ())
+    assert "for other stages" in title(ranking)
+    assert "bubble" in str(layouts_table(ranking, "m", "", ""))
 
 
 def test_layout_that_fits_nowhere() -> None:

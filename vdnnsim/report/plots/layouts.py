@@ -17,9 +17,11 @@ from vdnnsim.units import format_bytes
 _MOST_ROWS: Final = 12
 _LABEL_WIDTH: Final = 24
 """Characters per line of a label."""
+_STAGES: Final = "waits for other stages"
 _PARTS: Final = (
     ("kernels", PHASE_COLORS[Phase.FORWARD]),
     ("waits for collectives", STALL_COLORS[StallCause.COMMUNICATION]),
+    (_STAGES, STALL_COLORS[StallCause.PIPELINE]),
     ("waits for the host or copies", STALL_COLORS[StallCause.HOST]),
 )
 
@@ -31,8 +33,13 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     axes = figure.add_axes((0.23, 0.15, 0.4, 0.7))
     scale = time_scale([each.iteration_s for each in rows])
     lefts = [0.0] * len(rows)
-    parts = [(each.kernels_s, each.exposed_s, each.other_s) for each in rows]
-    for (_, color), values in zip(_PARTS, zip(*parts, strict=True), strict=False):
+    parts = [(each.kernels_s, each.exposed_s, each.bubble_s, each.other_s) for each in rows]
+    shown = [
+        (name, color, values)
+        for (name, color), values in zip(_PARTS, zip(*parts, strict=True), strict=False)
+        if name != _STAGES or any(values)
+    ]
+    for _, color, values in shown:
         widths = [each / scale.factor for each in values]
         axes.barh(range(len(rows)), widths, left=lefts, height=0.62, color=color, zorder=2)
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
@@ -46,7 +53,7 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     axes.set_xlabel(f"time of a step, {scale.unit}")
     ruled(axes, "x")
     keep_left_spine_only(axes)
-    write_legend(figure, [Patch(color=color, label=name) for name, color in _PARTS])
+    write_legend(figure, [Patch(color=color, label=name) for name, color, _ in shown])
     return figure
 
 
