@@ -54,6 +54,7 @@ def parallel(
     """
     import msgspec
 
+    from calibration.capture.isolation import CapturingProcess
     from calibration.capture.parallel.layout import parse_layout
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.cost.model import checked_profile
@@ -77,8 +78,10 @@ def parallel(
     names = layouts or layouts_of(gpus, profile.server.gpu_count)
     folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
 
+    process = CapturingProcess()
+
     def capture(layout: "Layout") -> "Sequence[CapturedStep]":
-        return captured_ranks(_of_rank(request, layout))
+        return captured_ranks(_of_rank(request, layout), process)
 
     with ProgressBar() as bar:
         bar.expect(len(names))

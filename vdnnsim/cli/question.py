@@ -182,7 +182,7 @@ def model_question(
         return model_of(asked, (as_executed(step, execution),))
 
     if request.has_pipeline:
-        ranks = captured_ranks(msgspec.structs.replace(request, accumulate=rounds))
+        ranks = captured_ranks(msgspec.structs.replace(request, accumulate=rounds), process)
         steps = [as_executed(each, execution) for each in ranks]
         digest = hashlib.sha256(msgspec.json.encode(steps)).hexdigest()
         model = CapturedModel(steps[0], sources=((f"{request.model}, captured", digest),), pipeline=steps)
@@ -266,13 +266,13 @@ def captured_with_notice(
     return steps
 
 
-def captured_ranks(request: "Request") -> "list[CapturedStep]":
+def captured_ranks(request: "Request", process: "Capturing") -> "list[CapturedStep]":
     """Return the steps of the ranks that differ, one or those of a pipeline, with notices."""
     import msgspec
 
     pipeline = request.layout.pipeline if request.layout else 1
     each = (msgspec.structs.replace(request, position=position) for position in range(pipeline))
-    return [step for rank in each for step in captured_with_notice((rank,))]
+    return [step for rank in each for step in captured_with_notice((rank,), process=process)]
 
 
 def compute_capability(server: "Server") -> tuple[int, int] | None:
