@@ -15,6 +15,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from vdnnsim.cost.attention_time import attention_taken
 from vdnnsim.cost.pytorch_workspace import chosen_workspaces, sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -134,7 +135,7 @@ def _options(
         case ProductWork() as work:
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
-            name = operation.name
+            name = attention_taken(operation.name, element_type, workload.captured.compute_capability)
     return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes)),)
 
 

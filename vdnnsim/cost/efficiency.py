@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from vdnnsim.cost.attention_time import FUSED, AttentionKernel
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
@@ -34,7 +35,6 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
 _NATIVE_BATCH_NORM: Final = "native_batch_norm"
-_ATTENTION: Final = "_scaled_dot_product"
 
 
 def efficient_gpu(server: Server) -> EfficientGpu:
@@ -94,9 +94,11 @@ class EfficiencyCosts(MachineCosts):
             count, rows, columns, depth = work.sizes
             product = TiledProduct(rows, columns, depth, count=count)
             return self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes)
-        flop, attention = work.flop[Arithmetic.PRODUCT], work.sizes if _ATTENTION in name else ()
-        backward = "_backward" in name
-        return self._gpu.cost(lambda gpu: gpu.work_s(unit, flop, nbytes, attention, is_gradient=backward), nbytes)
+        flop, attention = work.flop[Arithmetic.PRODUCT], work.sizes if FUSED in name else ()
+        backward, kernel = "_backward" in name, AttentionKernel.of(name)
+        return self._gpu.cost(
+            lambda gpu: gpu.work_s(unit, flop, nbytes, attention, kernel, is_gradient=backward), nbytes
+        )
 
     def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
         return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved

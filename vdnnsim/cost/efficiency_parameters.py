@@ -11,12 +11,18 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Final
 
+from vdnnsim.cost.attention_time import AttentionKernel
 from vdnnsim.cost.parameters import check_parameters
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.units import ElementType
 
 _WITHOUT_ROWS: Final = {
     "attention_gradient_flop_fraction": "attention_flop_fraction",
     "attention_score_width": "",
+    "flash_flop_fraction": "attention_flop_fraction",
+    "flash_gradient_flop_fraction": "attention_gradient_flop_fraction",
+    "efficient_flop_fraction": "attention_flop_fraction",
+    "efficient_float32_flop_fraction": "efficient_flop_fraction",
     "row_normalization_gradient_dram_fraction": "row_normalization_dram_fraction",
     "softmax_dram_fraction": "row_normalization_dram_fraction",
     "scatter_dram_fraction": "pointwise_dram_fraction",
@@ -37,9 +43,12 @@ class EfficiencyParameters:
         cuda_forward_flop_fraction and so on: the same of convolutions, forward, data gradient, weight gradient.
         cuda_load_flop, tensor_load_flop: multiply-adds in whose time one element of an operand is loaded into a tile.
         cuda_start_depth, tensor_start_depth: steps along the reduction in whose time a tile starts and stores.
-        attention_flop_fraction: what fused attention, and other products of which the sizes are not known, reach of
-            the rate of large products.
+        attention_flop_fraction: what fused attention by the kernel that PyTorch tries first on the card, and other
+            products of which the sizes are not known, reach of the rate of large products.
         attention_gradient_flop_fraction: the same of their backward.
+        flash_flop_fraction, flash_gradient_flop_fraction: the same of flash attention where another kernel is first.
+        efficient_flop_fraction, efficient_float32_flop_fraction: the same of memory-efficient attention in 16 bits and
+            in float32, forward and backward.
         attention_score_width: the width of a head whose products take as long as the softmax of its scores.
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
             depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several
@@ -49,8 +58,8 @@ class EfficiencyParameters:
         winograd_dram_fraction: the same of Winograd's transforms.
         pointwise_dram_fraction and so on: the same of each `OperatorKind`; copies are casts and transpositions, too.
 
-    A profile whose rows do not tell them leaves out the score width, and what gradients, softmax and scatters reach,
-    which then is what forward, normalizations of rows and pointwise kernels do.
+    A profile whose rows do not tell them leaves out the score width, and what other attention, gradients, softmax and
+    scatters reach, which then is what attention, forward, normalizations of rows and pointwise kernels do.
     """
 
     launch_overhead_s: float
@@ -70,6 +79,10 @@ class EfficiencyParameters:
     attention_flop_fraction: float
     attention_gradient_flop_fraction: float
     attention_score_width: float = 0.0
+    flash_flop_fraction: float
+    flash_gradient_flop_fraction: float
+    efficient_flop_fraction: float
+    efficient_float32_flop_fraction: float
     depthwise_flop_fraction: float
     depthwise_weights_flop_fraction: float
     depthwise_strided_flop_fraction: float
@@ -96,8 +109,21 @@ class EfficiencyParameters:
         optional = {*_WITHOUT_ROWS, *(key for key in known if key.startswith("tensor_") and not has_tensor_cores)}
         required = [key for key in known if key not in optional]
         check_parameters(name, values, known, required, "a parameter of efficiencies")
-        stood_in = {key: values[other] for key, other in _WITHOUT_ROWS.items() if other and key not in values}
-        return cls(**{**values, **stood_in})
+        stated = dict(values)
+        for key, other in _WITHOUT_ROWS.items():
+            if other:
+                stated.setdefault(key, stated[other])
+        return cls(**stated)
+
+    def attention_fraction(self, kernel: AttentionKernel, element_type: ElementType, *, is_gradient: bool) -> float:
+        """Return what a kernel of attention reaches of the rate of large products."""
+        match kernel:
+            case AttentionKernel.FLASH:
+                return self.flash_gradient_flop_fraction if is_gradient else self.flash_flop_fraction
+            case AttentionKernel.EFFICIENT:
+                is_wide = element_type.nbytes >= ElementType.FLOAT32.nbytes
+                return self.efficient_float32_flop_fraction if is_wide else self.efficient_flop_fraction
+        return self.attention_gradient_flop_fraction if is_gradient else self.attention_flop_fraction
 
 
 class OperatorKind(Enum):

@@ -34,12 +34,9 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
 Known limitations: no caches, so tensors that fit into L2 are timed as if not (a ReLU of 26 or 51 MB comes out half too
-slow for an H100, which has 50 MB; an RTX 4090, which has 72, seems to stream at its peak); the library is taken to
-choose the best tile sizes; kernels do not overlap. cuDNN's heuristics are not modelled: gradients of 1 x 1
-convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast; training steps with
-groups, channels last, are off by 18 % on average (RegNetX-16GF two thirds too slow, NFNet-L3 40 % too fast). What is
-split along its channels is copied before it is convolved, which is not counted: MixNet comes out a third too fast. Of
-an A100 under cuDNN 8.0 groups of N, C, H, W seem to be computed directly: ResNeXt-101 comes out up to 40 % too fast.
+slow for an H100, which has 50 MB); kernels do not overlap. cuDNN's heuristics are not modelled: gradients of 1 x 1
+convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast. What is split along
+its channels is copied before it is convolved, which is not counted: MixNet comes out a third too fast.
 """
 
 import math
@@ -48,7 +45,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from vdnnsim.cost.attention_time import attention_work
+from vdnnsim.cost.attention_time import AttentionKernel, attention_work
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
@@ -59,14 +56,12 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Power
 from vdnnsim.units import ElementType
 
-_IDLE_TAIL_WAVES: Final = 0.5
-"""On average half of the last wave of tiles is idle."""
+_IDLE_TAIL_WAVES: Final = 0.5  # on average half of the last wave of tiles is idle
 _LOAD_BYTES: Final = 16
 _TILE_CHANNELS: Final = 32
 _PACKED_GROUPS: Final = 32
 _PACKED_AT_ONCE: Final = 8
-_STRIDED_CHANNELS: Final = (2, 64)
-"""The fewest and the most channels of a group that count in a strided data gradient."""
+_STRIDED_CHANNELS: Final = (2, 64)  # the fewest and the most of a group that count in a strided data gradient
 _TRANSPOSE_KERNELS: Final = 2
 _NORMALIZED_CHANNELS: Final = 4
 _TURNED_PASSES: Final = 4 / 3
@@ -103,16 +98,22 @@ class EfficientGpu:
         return seconds + self.parameters.launch_overhead_s
 
     def work_s(
-        self, element_type: ElementType, flop: int, nbytes: int, sizes: Sequence[int] = (), *, is_gradient: bool = False
+        self,
+        element_type: ElementType,
+        flop: int,
+        nbytes: int,
+        sizes: Sequence[int] = (),
+        kernel: AttentionKernel = AttentionKernel.FIRST,
+        *,
+        is_gradient: bool = False,
     ) -> float:
         """Return the seconds of products; `sizes` are of attention, whose backward also streams its operands."""
-        p, work, narrow = self.parameters, float(flop), self.parameters.attention_score_width
-        if narrow and sizes:
-            work = attention_work(flop, sizes, narrow, is_gradient=is_gradient)
+        p, of_attention = self.parameters, bool(sizes and self.parameters.attention_score_width)
+        work = attention_work(flop, sizes, p.attention_score_width, is_gradient=is_gradient) if of_attention else flop
         fraction = p.tensor_flop_fraction if self.has_tensor_cores(element_type) else p.cuda_flop_fraction
-        fraction *= p.attention_gradient_flop_fraction if is_gradient else p.attention_flop_fraction
+        fraction *= p.attention_fraction(kernel, element_type, is_gradient=is_gradient)
         arithmetic_s = work / (self.flop_per_s[element_type] * fraction)
-        adds_up = bool(is_gradient and narrow and sizes)
+        adds_up = is_gradient and of_attention
         return self._within_limit(element_type, flop, nbytes, arithmetic_s, adds_up=adds_up) + p.launch_overhead_s
 
     def stream_s(

@@ -3,6 +3,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from vdnnsim.cost.attention_time import AttentionKernel, attention_taken
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
@@ -217,11 +218,57 @@ def test_attention_computes_whole_blocks_at_its_fraction(
     assert backward == pytest.approx(1 + 2.5 * forward_s + 1)
 
 
+@pytest.mark.parametrize(
+    ("operator", "element_type", "is_gradient", "fraction"),
+    [
+        ("flash_attention", HALF, False, 1 / 4),
+        ("flash_attention_backward", HALF, True, 1 / 8),
+        ("efficient_attention", HALF, False, 1 / 16),
+        ("efficient_attention_backward", HALF, True, 1 / 16),
+        ("efficient_attention", ElementType.FLOAT32, False, 1 / 32),
+        ("cudnn_attention", HALF, False, 1 / 2),
+    ],
+)
+def test_each_kernel_of_attention_has_its_fraction(
+    operator: str,
+    element_type: ElementType,
+    is_gradient: bool,  # noqa: FBT001 - drawn
+    fraction: float,
+) -> None:
+    """Of 8192 FLOP/s, in float32 of 4096."""
+    parameters = VALUES | {"flash_flop_fraction": 1 / 4, "flash_gradient_flop_fraction": 1 / 8}
+    parameters |= {"efficient_flop_fraction": 1 / 16, "efficient_float32_flop_fraction": 1 / 32}
+    gpu, kernel = replace(GPU, parameters=EfficiencyParameters(**parameters)), AttentionKernel.of(operator)
+    found = gpu.work_s(element_type, 8192, 1, (), kernel, is_gradient=is_gradient)
+    assert found == 1 + 8192 / (gpu.flop_per_s[element_type] * fraction)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "element_type", "captured_for", "taken"),
+    [
+        ("flash_", HALF, (8, 9), ""),
+        ("efficient_", HALF, None, ""),
+        ("efficient_", ElementType.FLOAT32, (8, 9), "efficient_"),
+        ("flash_", HALF, (9, 0), "flash_"),
+        ("cudnn_", HALF, (9, 0), "cudnn_"),
+    ],
+)
+def test_attention_that_was_captured_for_another_card_runs_as_the_card_tries_first(
+    kernel: str, element_type: ElementType, captured_for: tuple[int, int] | None, taken: str
+) -> None:
+    name = "aten._scaled_dot_product_{}attention_backward.default"
+    assert attention_taken(name.format(kernel), element_type, captured_for) == name.format(taken)
+
+
 def test_what_no_row_tells_is_as_fast_as_what_is_like_it() -> None:
     stated = VALUES | {"attention_flop_fraction": 0.3, "row_normalization_dram_fraction": 0.2}
     for name in (
         "attention_gradient_flop_fraction",
         "attention_score_width",
+        "flash_flop_fraction",
+        "flash_gradient_flop_fraction",
+        "efficient_flop_fraction",
+        "efficient_float32_flop_fraction",
         "row_normalization_gradient_dram_fraction",
         "softmax_dram_fraction",
         "scatter_dram_fraction",
@@ -229,6 +276,7 @@ def test_what_no_row_tells_is_as_fast_as_what_is_like_it() -> None:
         del stated[name]
     gpu = replace(GPU, parameters=EfficiencyParameters.from_mapping("toy", stated))
     assert gpu.work_s(HALF, 2**20, 1, (1, 1, 8, 8), is_gradient=True) == gpu.work_s(HALF, 2**20, 1)
+    assert {gpu.work_s(HALF, 2**20, 1, (), each) for each in AttentionKernel} == {gpu.work_s(HALF, 2**20, 1)}
     assert gpu.parameters.row_normalization_gradient_dram_fraction == gpu.parameters.softmax_dram_fraction == 0.2
     assert gpu.parameters.scatter_dram_fraction == gpu.parameters.pointwise_dram_fraction
 

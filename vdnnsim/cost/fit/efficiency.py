@@ -10,7 +10,8 @@ stands in its first row.
     kernel        `product 12x512x512x64`              how many, rows, columns, depth
                   `conv 32x64x56x56 64x64x3x3 1 1 1 bias`   X, W, stride, padding, groups
                   `batch_norm 77070336 64`             the operator's name, bytes it moves, channels or 0
-                  `attention 1099511627776 77070336 32x12x1024x64`   FLOPs, bytes, samples, heads, tokens, width
+                  `attention 1099511627776 77070336 32x12x1024x64`   FLOPs, bytes, samples, heads, tokens, width;
+                  `flash_attention` and `efficient_attention` by these kernels, where PyTorch tries another first
     phase         of a convolution `backward` is both gradients
     element_type  in which it computes
     layout        nchw or nhwc
@@ -28,7 +29,7 @@ Rows by source:
                check; the same layers share a row with their median
     DeepBench  all convolutions with square strides and padding, 8 channels and 30 us or more
     own        single operators of our own H100, with a cold L2: those from 30 us on, for events add 3 to 4 us to each;
-               attention by cuDNN; by the CRC-32 of their text one in three held out
+               by the CRC-32 of their text one in three held out
     timm       training in both layouts and inference channels last of ResNet-18, SelecSLS-60, MnasNet, GERNet-L,
                ConvNeXt-T, Mixer-B/16 and Xception-41; training of two networks with groups, RegNetX-800MF and 6.4GF;
                streams of one kind in one row with their mean bytes
@@ -47,6 +48,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.cost.attention_time import AttentionKernel
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.efficiency_parameters import operator_kind
@@ -78,10 +80,10 @@ class EfficiencyKernel:
         if name == "product":
             count, rows, columns, depth = map(int, words[0].split("x"))
             return gpu.product_s(self.element_type, TiledProduct(rows, columns, depth, count=count))
-        if name == "attention":
-            sizes = tuple(map(int, words[2].split("x")))
+        if name.endswith("attention"):
+            sizes, kernel = tuple(map(int, words[2].split("x"))), AttentionKernel.of(name)
             backward = self.phase.is_backward
-            return gpu.work_s(self.element_type, int(words[0]), int(words[1]), sizes, is_gradient=backward)
+            return gpu.work_s(self.element_type, int(words[0]), int(words[1]), sizes, kernel, is_gradient=backward)
         first, second = map(int, words)
         return gpu.stream_s(operator_kind(name, self.phase), first, second, channels_last=self.channels_last)
 
