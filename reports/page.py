@@ -18,7 +18,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.folder import Writer, versions
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import Scale, percent
-from vdnnsim.units import format_seconds
+from vdnnsim.units import format_bytes, format_seconds
 
 
 def page_writer(paper: str) -> Writer:
@@ -125,7 +125,7 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "duration": format_seconds, "escape": markdown.escape}
+    made.filters |= {"percent": percent, "duration": format_seconds, "bytes": format_bytes, "escape": markdown.escape}
     made.filters["number"] = lambda value, form: "" if value is None else format(value, form)
     made.filters["table"] = lambda rows, *header, left=None: markdown.table(header, rows, left)
     return made

@@ -38,11 +38,28 @@ class GPT(nn.Module):
             if each.dim() > 1:
                 nn.init.normal_(each, std=0.02)
 
-    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+    def logits(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+        return self.head(self.norm(x))
+
+    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.logits(ids).flatten(0, 1), targets.flatten())
+
+
+class GPTWithLogits(GPT):
+    """As its public script has it, which returns the logits, too; here targets are the tokens."""
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.logits(ids)
+        return F.cross_entropy(logits.flatten(0, 1), ids.flatten()), logits
+
+
+def gpt2_124m() -> GPTWithLogits:
+    """GPT-2 as before PyTorch 2.11, which takes flash attention on Hopper as well."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return GPTWithLogits(768, 12, 12)
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from reports.charts import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Slot, Tint
-from vdnnsim.claims.public2026.measurements import ESTIMATED, MEMORY
+from vdnnsim.claims.public2026.measurements import COMPILED, ESTIMATED, MEMORY
 from vdnnsim.claims.public2026.scoreboard import (
     UNDER,
     Errors,
@@ -42,7 +42,7 @@ def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
     from reports.error_pictures import draw_clouds, draw_error_shares
 
     pictures = []
-    if times := [each for each in board.step_times if each.counts]:
+    if times := [each for each in board.step_times if each.counts and each.row.series != COMPILED]:
         cards = clouds(times)
         pictures.append(Picture("step_times.png", cards.title, draw_clouds(cards)))
     if operators := [each for each in board.operator_times if each.counts]:

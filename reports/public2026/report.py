@@ -1,11 +1,11 @@
 """The report on published measurements: errors by source and card, pictures, every row.
 
-Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batches.csv, peak_memory.csv, estimators.csv,
-pictures, run.json. Equal input gives equal bytes.
+Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batches.csv, peak_memory.csv,
+gpt2_memory.csv, estimators.csv, pictures, run.json. Equal input gives equal bytes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,16 @@ from reports.page import page, report_files
 from reports.public2026.pictures import draw_pictures, estimators
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.public2026.measurements import ESTIMATED, MEMORY, ONE_PEAK_IN, ONE_TIME_IN, SERIES
+from vdnnsim.claims.public2026.measurements import (
+    COMPILED,
+    ESTIMATED,
+    MEMORY,
+    ONE_PEAK_IN,
+    ONE_TIME_IN,
+    ONE_TRANSFORMER_IN,
+    PLAIN_TRANSFORMERS,
+    SERIES,
+)
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of
 from vdnnsim.report.picture import Picture
 from vdnnsim.report.result_table import attributes_csv
@@ -63,11 +72,17 @@ def paper_report(
         "step_times.csv": attributes_csv(_TIMES, board.step_times),
         "operator_times.csv": attributes_csv(_OPERATORS, board.operator_times),
         "largest_batches.csv": attributes_csv(_BATCHES, board.largest_batches),
-        "peak_memory.csv": attributes_csv(_MEMORY, [each for each in board.peaks if each.row.series == MEMORY]),
+        "peak_memory.csv": attributes_csv(_MEMORY, of_series(board.peaks, MEMORY)),
+        "gpt2_memory.csv": attributes_csv(_PLACE | _MEMORY, of_series(board.peaks, COMPILED)),
         "estimators.csv": attributes_csv(_ESTIMATORS, [each for each in board.peaks if each.row.series in ESTIMATED]),
     }
     files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
     return files | {"README.md": _readme(rows, board, pictures)}
+
+
+def of_series(rows: Iterable[AnyHeld], series: str) -> list[AnyHeld]:
+    """Return the rows of a series."""
+    return [each for each in rows if each.row.series == series]
 
 
 def _readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Picture]) -> bytes:
@@ -97,9 +112,12 @@ def _readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Pict
         errors_of=errors_of,
         batches=batches,
         memory={
-            "peak_memory.png": estimators(each for each in board.peaks if each.row.series == MEMORY),
+            "peak_memory.png": estimators(of_series(board.peaks, MEMORY)),
             "estimators.png": estimators(each for each in board.peaks if each.row.series in ESTIMATED),
         },
+        compiled=list(zip(of_series(board.step_times, COMPILED), of_series(board.peaks, COMPILED), strict=True)),
+        plain=[each for each in board.step_times if each.row.setup.network.startswith(PLAIN_TRANSFORMERS)],
+        one_transformer_in=ONE_TRANSFORMER_IN,
         series=SERIES.values(),
         left_out=left_out,
     )

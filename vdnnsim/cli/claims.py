@@ -69,6 +69,8 @@ def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
         channels_last=setup.channels_last,
         tokens=setup.tokens,
         holds_output=setup.holds_output,
+        compiled=setup.compiled,
+        compute_capability=setup.compute_capability,
     )
     (step,) = captured_with_notice((request,))
     return step

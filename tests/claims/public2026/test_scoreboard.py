@@ -12,6 +12,7 @@ from tests.toy import ROOT
 from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
 from vdnnsim.claims.public2026.measurements import (
+    COMPILED,
     MEMORY,
     MEMORY_HARDWARE,
     SERIES,
@@ -187,6 +188,17 @@ def test_fused_attention_is_left_out_where_the_measured_framework_had_none() -> 
     assert new.counts
 
 
+def test_micro_batches_add_up_to_the_samples_of_an_update() -> None:
+    """Of 512 sequences: one of 512 is an update, two of 256 take longer than one of 256."""
+    rows = [time_row(FOREIGN, 256, 1.0, series) for series in ("timm-infer-pt24-nchw", COMPILED)]
+    one, two = (each.simulated for each in board_of(*rows, capture=chains).step_times)
+    (whole,) = board_of(replace(rows[1], batch_size=512), capture=chains).step_times
+    assert one is not None
+    assert two is not None
+    assert two > 1.5 * one
+    assert whole.counts
+
+
 @pytest.mark.parametrize(("batch_size", "where"), [(2, "larger"), (64, "in its bracket"), (512, "smaller")])
 def test_where_the_largest_batch_lies(batch_size: int, where: str) -> None:
     """ResNet-152 holds 170 MiB an image: in 12 GiB 3 fit, and 64, which take 10.6 GiB; 96 take 16 GiB."""
@@ -228,7 +240,7 @@ def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
 
     assert set(files) == {
         *("README.md", "claims.csv", "step_times.csv", "operator_times.csv", "largest_batches.csv", "peak_memory.csv"),
-        "estimators.csv",
+        *("gpt2_memory.csv", "estimators.csv"),
         *("step_times.png", "operators.png", "peak_memory.png", "run.json"),
     }
     assert files["step_times.csv"].count(b"\n") == 4

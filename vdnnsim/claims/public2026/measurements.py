@@ -1,10 +1,11 @@
 """Published measurements of step times, operators and peaks of memory: rows of the CSV tables beside this module.
 
 Of timm's hundreds of networks these are those that vdnnsim builds, and others by the SHA-256 of their names: of times
-those divisible by 16, of peaks those that are 1 modulo 32, for a context was fitted to peaks of even ones. So no row
-was chosen by its result.
+those divisible by 16, of plain vision transformers by 4, of peaks those that are 1 modulo 32, for a context was fitted
+to peaks of even ones. So no row was chosen by its result.
 
     step_times.csv      time of an iteration; under `timm-train-*` its batch is also the largest that fitted
+    gpt2.csv            time of an update of GPT-2 and peak of the process memory
     operator_times.csv  time of all operators of a kind in an iteration, forward or backward
     peak_memory.csv     peak of the process memory, and FakeTensor's estimate
     estimators.csv      peak of the memory of a GPU, and what xMem, DNNMem and SchedTune said of it
@@ -26,6 +27,9 @@ from vdnnsim.units import MIB, Precision
 ONE_TIME_IN: Final = 16
 ONE_PEAK_IN: Final = 32
 """One of so many networks of timm that vdnnsim does not build is here: of times, and of peaks of memory."""
+PLAIN_TRANSFORMERS: Final = ("timm:deit", "timm:beit", "timm:flexivit")
+ONE_TRANSFORMER_IN: Final = 4
+"""Of so many networks whose names begin so, distilled ones aside, one more is here."""
 BATCHES: Final = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 """Tried by timm's benchmark until one fits."""
 
@@ -35,21 +39,23 @@ class Series:
     """Measurements of one script.
 
     Attributes:
-        source: repository at commit: path.
+        source: repository at commit: path, or in words.
         optimizer: as of `vdnnsim capture`; `none` without an update.
         framework: the version of PyTorch, if known.
         searches_batch: whether batches are the largest of `BATCHES` that fitted.
         set_to_none: whether `zero_grad` frees gradients, the default from PyTorch 2.0 on.
         copies_images: whether measured times include copies of images from pageable memory.
         loads_all_kernels: whether CUDA loads all kernels into the context, as before 11.7.
-        batches_ahead: images in the loader, in batches of float32, beside the one that trains. While timm's copies a
-            batch to the GPU, as bytes first, the one before waits and the one before that is still referenced
-            (timm/data/loader.py, PrefetchLoader): 2.25.
+        batches_ahead: images in the loader, in batches of float32, beside the one that trains. While timm's copies one
+            to the GPU, as bytes first, one waits and one is still referenced (timm/data/loader.py): 2.25.
         cudnn_benchmark: whether cuDNN's search is replayed, for captured networks; that of PyTorch 1.12 differs.
         holds_output: whether the script keeps what the model returned until the next forward returns.
         counts_from: what of the memory in use was subtracted: nothing, CUDA's `context`, or all that the script had on
             the GPU before its first `batches`.
         library: begin of the library's name and version whose network it is, if another's takes other memory.
+        compiled: whether torch.compile compiles the network.
+        tokens: of a sequence; None where its rows say it, or for images.
+        samples: of an update, to which micro-batches add up; 0 where each batch is one.
     """
 
     title: str
@@ -67,6 +73,9 @@ class Series:
     holds_output: bool = False
     counts_from: Literal["", "context", "batches"] = ""
     library: str = ""
+    compiled: bool = False
+    tokens: int | None = None
+    samples: int = 0
 
 
 MEMORY: Final = "gpumemnet"
@@ -76,6 +85,8 @@ ESTIMATED: Final = ("xmem-convolutional", "xmem-transformer")
 ESTIMATED_HARDWARE: Final = "rtx_3060"
 MEMORY_HARDWARE: Final = "a100_40gb"
 """The source names no card; its largest peaks are below 40 GB."""
+COMPILED: Final = "gpt2"
+_GPT2: Final = "reports/measured/language_models.py:gpt2_124m"
 SERIES: Final = read_data("public2026", "series.yaml", dict[str, Series])
 
 
@@ -87,6 +98,7 @@ class Setup:
         network: as of `vdnnsim capture`, `timm:resnet50`.
         image: side of an image in pixels; None for the network's own.
         tokens: of a sequence; None for images.
+        compute_capability: for which it is captured.
     """
 
     network: str
@@ -97,6 +109,8 @@ class Setup:
     channels_last: bool
     tokens: int | None = None
     holds_output: bool = False
+    compiled: bool = False
+    compute_capability: tuple[int, int] = (8, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +182,11 @@ AnyRow = StepTime | OperatorTime | PeakMemory
 
 
 def step_times() -> tuple[StepTime, ...]:
-    return tuple(
+    compiled = tuple(
+        StepTime(COMPILED, row["hardware"], setup, int(row["batch_size"]), float(row["milliseconds"]) / 1e3, None)
+        for setup, row in _compiled_rows()
+    )
+    return compiled + tuple(
         StepTime(
             series=row["series"],
             hardware=row["hardware"],
@@ -229,13 +247,24 @@ def peak_memory() -> tuple[PeakMemory, ...]:
         )
         for row in _rows("estimators.csv")
     )
-    return asked + estimated
+    compiled = tuple(
+        PeakMemory(setup, int(row["batch_size"]), float(row["mebibytes"]) * MIB, Estimates(), COMPILED, row["hardware"])
+        for setup, row in _compiled_rows()
+    )
+    return asked + estimated + compiled
+
+
+def _compiled_rows() -> Iterator[tuple[Setup, dict[str, str]]]:
+    setup = _setup(COMPILED, _GPT2, None, Mode.TRAINING, Precision.AMP_BFLOAT16.value)
+    for row in _rows("gpt2.csv"):
+        major, _, minor = row["compute_capability"].partition(".")
+        yield replace(setup, compute_capability=(int(major), int(minor))), row
 
 
 def _setup(series: str, network: str, image: int | None, mode: Mode, precision: str) -> Setup:
     script = SERIES[series]
-    optimizer, holds = script.optimizer, script.holds_output
-    return Setup(network, image, mode, Precision(precision), optimizer, script.channels_last, holds_output=holds)
+    how = script.optimizer, script.channels_last, script.tokens, script.holds_output, script.compiled
+    return Setup(network, image, mode, Precision(precision), *how)
 
 
 def _number(text: str) -> int | None:

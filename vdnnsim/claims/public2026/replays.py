@@ -32,6 +32,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.engine.host import Execution
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -105,7 +106,7 @@ class PublicRuns:
 
     def seconds(self, row: StepTime) -> float:
         """Seconds of an iteration in unlimited memory."""
-        workload = self._workload(row.setup, row.batch_size)
+        workload = self._workload_of(row)
         self._check(row, workload)
         return self._trace(workload, row).iteration_s + _script_s(row, workload, self._server(row).host)
 
@@ -130,7 +131,7 @@ class PublicRuns:
 
     def peak_bytes(self, row: PeakMemory) -> int:
         """Peak of the process memory, or what of it a script counted."""
-        script, workload = SERIES[row.series], _on_card(self._workload(row.setup, row.batch_size), row.hardware)
+        script, workload = SERIES[row.series], _on_card(self._workload_of(row), row.hardware)
         ahead = round(script.batches_ahead * _images_bytes(workload))
         self._check_library(script, workload)
         trace = self._trace(workload, row)
@@ -159,7 +160,8 @@ class PublicRuns:
         costs = self._costs.setdefault(row.hardware, ServerCosts(server))
         searches = SERIES[row.series].cudnn_benchmark and isinstance(workload, CapturedWorkload)
         model = AllocatorSettings(cudnn_benchmark=True) if searches else MemoryModel.PYTORCH
-        return Simulator.of(workload, server, model, PinnedMemory.ARENA, cost_model=costs)
+        execution = Execution.COMPILED if row.setup.compiled else Execution.EAGER
+        return Simulator.of(workload, server, model, PinnedMemory.ARENA, cost_model=costs, execution=execution)
 
     def _fits(self, row: StepTime, batch_size: int) -> bool:
         simulator = self._simulator(self._workload(row.setup, batch_size), row)
@@ -172,6 +174,14 @@ class PublicRuns:
         except VdnnsimError as refusal:
             raise LeftOutError(str(refusal)) from refusal
         return simulator.replay((plan,), (simulator.place_unlimited(plan),)).gpus[0]
+
+    def _workload_of(self, row: StepTime | PeakMemory) -> Workload:
+        """Return the workload of a row, with its micro-batches."""
+        workload, samples = self._workload(row.setup, row.batch_size), SERIES[row.series].samples
+        if not samples:
+            return workload
+        assert isinstance(workload, CapturedWorkload), "micro-batches are of captured networks"
+        return CapturedWorkload.of(workload.captured, samples // row.batch_size)
 
     def _workload(self, setup: Setup, batch_size: int) -> Workload:
         key = setup, batch_size
