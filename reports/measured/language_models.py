@@ -51,7 +51,7 @@ class GPT(nn.Module):
 class GPTWithLogits(GPT):
     """As its public script has it, which returns the logits, too; here targets are the tokens."""
 
-    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         logits = self.logits(ids)
         return F.cross_entropy(logits.flatten(0, 1), ids.flatten()), logits
 

@@ -118,12 +118,13 @@ class EfficiencyParameters:
     def attention_fraction(self, kernel: AttentionKernel, element_type: ElementType, *, is_gradient: bool) -> float:
         """Return what a kernel of attention reaches of the rate of large products."""
         match kernel:
+            case AttentionKernel.FIRST:
+                return self.attention_gradient_flop_fraction if is_gradient else self.attention_flop_fraction
             case AttentionKernel.FLASH:
                 return self.flash_gradient_flop_fraction if is_gradient else self.flash_flop_fraction
             case AttentionKernel.EFFICIENT:
                 is_wide = element_type.nbytes >= ElementType.FLOAT32.nbytes
                 return self.efficient_float32_flop_fraction if is_wide else self.efficient_flop_fraction
-        return self.attention_gradient_flop_fraction if is_gradient else self.attention_flop_fraction
 
 
 class OperatorKind(Enum):

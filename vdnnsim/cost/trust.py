@@ -1,12 +1,13 @@
-"""The expected error of step times, by the basis of kernel times and by steps that were checked.
+"""The expected error of step times, by steps that were checked, and the basis of kernel times.
 
-Those stand in `checked.csv` beside the profiles: errors of simulated step times (simulated over measured less one) on
-rows that were not fitted to.
+Checked steps stand in `checked.csv` beside the profiles: errors of simulated step times (simulated over measured less
+one) on rows that nothing was fitted to, by card, mode, precision, kind of network and execution. Of other steps the
+error is not known.
 """
 
 import csv
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -15,15 +16,16 @@ from typing import Final
 
 from vdnnsim.cost.kernel_table import read_measured_kernels
 from vdnnsim.cost.rate_origins import model_origin
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.dnn.kernel_work import ConvolutionWork
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import Profile, read_profile
 from vdnnsim.hardware.server import MeasuredKernels, Origin, Server
 from vdnnsim.units import Precision
 
 _CHECKED: Final = "checked.csv"
-OF_SISTER_CARDS: Final = 0.25
-"""The largest mean error of steps on cards whose cost model is that of another: RTX 2080 Ti, TITAN RTX, TITAN V."""
 OVER_PEAKS: Final = (1.1, 3.0)
 """Range of measured step times over those by peaks, on an RTX 3090, an RTX 4090, an A100, an H100 and an H200."""
 
@@ -52,6 +54,8 @@ _BY_ORIGIN: Final = {
     Origin.DATASHEET: Basis.DATASHEET,
 }
 _WHOLE: Final = 0.995
+_ATTENTION: Final = ("attention", "aten._softmax", "aten._safe_softmax")
+"""In the names of captured operators: fused attention, and the scores of one that is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +65,14 @@ class Trust:
     Attributes:
         share: of the seconds of kernels that rests on rates of this basis.
         error: expected mean absolute error, as a fraction of the measured time; None if not known.
-        rows: number of measured steps of this card behind it; 0 if it is that of other cards.
-        alike: whether those are of this mode and precision.
-        twin: the profile with the same chip whose measured steps stand in for this card's; empty for none.
+        rows: number of measured steps of this kind behind it.
+        twin: the profile with the same chip whose measured steps these are; empty if they are this card's.
     """
 
     basis: Basis
     share: float = 1.0
     error: float | None = None
     rows: int = 0
-    alike: bool = True
     twin: str = ""
 
     def range_s(self, simulated_s: float) -> tuple[float, float] | None:
@@ -88,13 +90,12 @@ class Trust:
 
     @property
     def expected(self) -> str:
-        """The expected error, and whose it is unless this card's: `+-9 %, other cards`; or why none is known."""
+        """The expected error, and whose it is unless this card's: `+-9 %, a100_40gb`; or why none is known."""
         if self.basis is Basis.DATASHEET:
             return f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long"
         if self.error is None:
             return "not known, no measured steps"
-        others = "" if self.rows else f", {self.twin or 'other cards'}"
-        return f"±{100 * self.error:.0f} %{others}{'' if self.alike else ', other steps'}"
+        return f"±{100 * self.error:.0f} %{', ' * bool(self.twin)}{self.twin}"
 
 
 def basis_of(server: Server) -> Basis:
@@ -108,43 +109,74 @@ def _was_timed(kernels: MeasuredKernels) -> bool:
     return any(row.count for row in read_measured_kernels(kernels))
 
 
-def trust_in(profile: Profile, mode: Mode, precision: Precision, seconds: Mapping[Origin, float]) -> Trust:
-    """Return the expected error of steps on the machine of a profile; None for one that is not shipped.
+class Family(Enum):
+    """Kinds of networks whose steps were checked."""
 
-    `seconds` of the kernels of a step, by the origin of the rates on which they rest.
+    CONVOLUTIONAL = "convolutional"
+    TRANSFORMER = "transformer"
+
+
+def family_of(workload: Workload) -> Family | None:
+    """Return the kind of a network: convolutions are most of its products, or it has attention; None for others."""
+    step, layers = workload.step, workload.graph.layers
+    flop = {True: 0, False: 0}
+    for each in step.operations:
+        convolves = isinstance(each.work, ConvolutionWork) or layers[each.layer].kind is LayerKind.CONV
+        flop[convolves] += each.flop.get(Arithmetic.PRODUCT, 0)
+    if flop[True] > flop[False]:
+        return Family.CONVOLUTIONAL
+    attends = any(word in each.name for each in step.operations for word in _ATTENTION)
+    attends = attends or any(each.kind is LayerKind.ATTENTION for each in layers)
+    return Family.TRANSFORMER if attends else None
+
+
+def trust_in(profile: Profile, workload: Workload, seconds: Mapping[Origin, float], *, compiled: bool) -> Trust:
+    """Return how far the times of steps on the machine of a profile can be trusted.
+
+    Args:
+        profile: none that is not shipped has checked steps.
+        workload: of which the step is one iteration.
+        seconds: of the kernels of a step, by the origin of the rates on which they rest.
+        compiled: whether torch.compile compiles the network.
     """
     server, by_basis = profile.server, defaultdict[Basis, float](float)
     for origin, resting_s in seconds.items():
         by_basis[_BY_ORIGIN.get(origin, Basis.CARRIED_OVER)] += resting_s
     basis = max(by_basis, key=lambda each: by_basis[each])
     share = by_basis[basis] / sum(by_basis.values())
-    name = (_checked_twin(server) if basis is Basis.FITTED else server.name) if _is_shipped(profile) else ""
-    every = [each for each in _checked() if each["profile"] == name]
-    same = [each for each in every if (each["mode"], each["precision"]) == (mode.value, precision.value)]
-    if found := same or every:
-        rows = sum(int(each["rows"]) for each in found)
-        error = sum(int(each["rows"]) * float(each["mean_absolute_error"]) for each in found) / rows
-        own = name == server.name
-        return Trust(basis, share, error, rows if own else 0, bool(same), "" if own else name)
-    return Trust(basis, share, OF_SISTER_CARDS if basis is Basis.CARRIED_OVER else None)
+    family = family_of(workload)
+    if family is None or not _is_shipped(profile):
+        return Trust(basis, share)
+    execution = "compiled" if compiled else "eager"
+    alike = _checked().get((workload.mode.value, _rates_of(workload.precision), family.value, execution), {})
+    twins = (each for each in alike if basis is Basis.FITTED and _chip_of(each) == _chip(server))
+    name = server.name if server.name in alike else next(twins, "")
+    error, rows = alike.get(name, (None, 0))
+    return Trust(basis, share, error, rows, name if name != server.name else "")
+
+
+def _rates_of(precision: Precision) -> str:
+    """Return the precision as rows have it: autocast multiplies as fast in bfloat16 as in float16."""
+    return precision.value if precision.autocast is None else "amp"
 
 
 @cache
-def _checked() -> Sequence[dict[str, str]]:
+def _checked() -> Mapping[tuple[str, ...], Mapping[str, tuple[float, int]]]:
+    """Return the mean absolute error of checked steps and how many they are, by kind and profile."""
+    found: dict[tuple[str, ...], dict[str, tuple[float, int]]] = defaultdict(dict)
     with (shipped_folder(PROFILES) / _CHECKED).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _checked_twin(server: Server) -> str:
-    """Return the name of a machine if it was checked, else that of a checked one with the same chip, or nothing."""
-    chips = _checked_chips()
-    return server.name if server.name in chips else next((name for name in chips if chips[name] == _chip(server)), "")
+        for row in csv.DictReader(file):
+            kind = row["mode"], _rates_of(Precision(row["precision"])), row["network"], row["execution"]
+            error, rows = found[kind].get(row["profile"], (0.0, 0))
+            more = int(row["rows"])
+            mean = (error * rows + float(row["mean_absolute_error"]) * more) / (rows + more)
+            found[kind][row["profile"]] = mean, rows + more
+    return found
 
 
 @cache
-def _checked_chips() -> Mapping[str, object]:
-    folder = shipped_folder(PROFILES)
-    return {name: _chip(read_profile(folder / f"{name}.yaml")) for name in {each["profile"]: 0 for each in _checked()}}
+def _chip_of(name: str) -> object:
+    return _chip(read_profile(shipped_folder(PROFILES) / f"{name}.yaml"))
 
 
 def _chip(server: Server) -> object:

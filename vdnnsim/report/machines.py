@@ -37,7 +37,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "cost_of": "currency, and what the cost is of",
     "basis": "what kernel times rest on: measured, fitted, carried over from another card, datasheet",
     "expected_error_ratio": "mean absolute error of steps that nothing was fitted to; empty where nobody knows",
-    "checked_rows": "measured steps of this very card that it was found on; 0 where it is that of other cards",
+    "checked_rows": "measured steps of this card, mode, precision, kind of network and execution that it was found on",
     "reason": "why it does not fit, what was not tried in time, or what is to be known of its kernel times",
 }
 """Columns of `machines.csv` and their meanings."""

@@ -191,6 +191,7 @@ def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profi
     metrics = [measure(each, step.batch_size) for each in traces]
     iteration_s = max(each.iteration_s for each in traces)
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
+    origins = kernel_origins(planned.plans, simulator.cost_model)
     flop_ratio = None if peak is None else fmean(map(model_flop, steps)) / (iteration_s * peak)
     stalls = [dict(each.stall_by_cause) for each in metrics]
     return Ranked(
@@ -209,7 +210,7 @@ def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profi
         asked_bytes=max(each.max_memory_bytes for each in metrics),
         reserved_bytes=max(each.pool_bytes for each in traces),
         held_bytes=held,
-        trust=trust_in(profile, step.mode, step.precision, kernel_origins(planned.plans, simulator.cost_model).seconds),
+        trust=trust_in(profile, scenario.workload, origins.seconds, compiled=False),
     )
 
 

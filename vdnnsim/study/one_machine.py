@@ -11,6 +11,7 @@ from vdnnsim.analysis.metrics import measure
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.cost.trust import certain_bytes, trust_in
+from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
@@ -154,6 +155,6 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         reserved_bytes=slowest.pool_bytes,
         held_bytes=runtime_bytes(slowest, gpu),
         memory_bytes=profile.server.gpu.memory_bytes,
-        trust=trust_in(profile, workload.mode, workload.precision, origins.seconds),
+        trust=trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
         notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
     )

@@ -12,11 +12,14 @@ from tests.command_line import ROOT, csv_rows
 from tests.overlaps import overlapping
 from tests.refusals import refusal
 from vdnnsim.analysis.machines import Offer, Order, Ranking, Unfit, cost_of
-from vdnnsim.cost.trust import PEAKS_TOO_LOW, Basis, Trust, certain_bytes
+from vdnnsim.cost.trust import PEAKS_TOO_LOW, Basis, Trust, certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import ScenarioError
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import load_profile, read_profile
+from vdnnsim.hardware.server import Origin
 from vdnnsim.planning.deadline import PAST, Deadline
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.pytorch import PyTorch
@@ -29,6 +32,7 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study import one_machine
 from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
 from vdnnsim.study.points.resolve import Resolver
+from vdnnsim.units import Precision
 
 SCENARIO = """
 schema_version: 1
@@ -249,11 +253,40 @@ def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None
 
 
 @pytest.mark.parametrize(
+    ("network", "card", "precision", "compiled", "is_known"),
+    [
+        # Rows of timm are in float16.
+        ("alexnet", "rtx_3090", Precision.AMP_BFLOAT16, False, True),
+        ("alexnet", "rtx_3090", Precision.AMP_BFLOAT16, True, False),
+        ("alexnet", "rtx_3090", Precision.FLOAT32, False, False),
+        ("alexnet", "rtx_a6000", Precision.AMP_FLOAT16, False, False),
+        # Of one with the same chip.
+        ("alexnet", "rtx_3090_x8", Precision.AMP_FLOAT16, False, True),
+        ("vit_b_16", "h100_sxm", Precision.AMP_BFLOAT16, False, True),
+        ("vit_b_16", "h100_sxm", Precision.AMP_BFLOAT16, True, True),
+        ("vit_b_16", "rtx_3090", Precision.AMP_BFLOAT16, False, False),
+        ("lstm_rnn", "h100_sxm", Precision.AMP_BFLOAT16, False, False),
+    ],
+)
+def test_the_expected_error_is_that_of_steps_of_the_same_kind(
+    network: str,
+    card: str,
+    precision: Precision,
+    compiled: bool,  # noqa: FBT001 - drawn
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    """Of the same card, precision, kind of network and execution; of others it is not known."""
+    workload = Workload.in_precision(build_network(network), 8, precision, Optimizer.SGD)
+    profile = load_profile(shipped_folder(PROFILES) / f"{card}.yaml")
+    found = trust_in(profile, workload, {Origin.FITTED: 1.0}, compiled=compiled)
+    assert (found.error is not None, found.rows > 0) == (is_known, is_known)
+
+
+@pytest.mark.parametrize(
     ("trust", "resting", "expected"),
     [
         (Trust(Basis.FITTED, 0.874, 0.09, 12), "87 % fitted", "±9 %"),
-        (Trust(Basis.CARRIED_OVER, 1.0, 0.25), "carried over", "±25 %, other cards"),
-        (Trust(Basis.FITTED, 0.999, 0.09, 12, alike=False), "fitted", "±9 %, other steps"),
+        (Trust(Basis.CARRIED_OVER, 1.0, 0.25, 8), "carried over", "±25 %"),
         (Trust(Basis.DATASHEET), "datasheet", "1.1 to 3 times as long"),
         (Trust(Basis.FITTED, error=0.12, twin="a100_40gb"), "fitted", "±12 %, a100_40gb"),
         (Trust(Basis.MEASURED), "measured", "not known, no measured steps"),
