@@ -61,11 +61,12 @@ def graphs(draw: st.DrawFn) -> LayerGraph:
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Workload:
-    """A random network in one of the two modes, with or without an update."""
+def workloads(draw: st.DrawFn, networks: st.SearchStrategy[LayerGraph] | None = None) -> Workload:
+    """A random network, of convolutions unless others are given, in one of the two modes, with or without an update."""
     mode = draw(st.sampled_from(Mode))
     optimizer = draw(st.sampled_from(Optimizer)) if mode is Mode.TRAINING else Optimizer.NONE
-    return replace(toy_workload(draw(graphs())), batch_size=draw(st.integers(1, 3)), optimizer=optimizer, mode=mode)
+    graph = draw(graphs() if networks is None else networks)
+    return replace(toy_workload(graph), batch_size=draw(st.integers(1, 3)), optimizer=optimizer, mode=mode)
 
 
 @st.composite

@@ -1,18 +1,17 @@
 """Invariants of plans for random networks of sequences, and for the built-in ones."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operands import operands
-from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting
+from tests.random_plans import ROOMY, workloads
+from tests.toy import replay, toy_costs, toy_setting
 from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
@@ -21,7 +20,6 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 
-ROOMY = replace(TOY_LIMITS, device_bytes=2**45, host_bytes=2**45)
 POLICIES: tuple[Policy, ...] = (Base(), Resident(), VdnnAll(), VdnnConv(), VdnnDyn(), PageMigration())
 
 
@@ -64,12 +62,7 @@ def graphs(draw: st.DrawFn) -> LayerGraph:
     return net.build(net.layer("head", Linear(5), y))
 
 
-@st.composite
-def workloads(draw: st.DrawFn) -> Workload:
-    """A random network in one of the two modes, with or without an update."""
-    mode = draw(st.sampled_from(Mode))
-    optimizer = draw(st.sampled_from(Optimizer)) if mode is Mode.TRAINING else Optimizer.NONE
-    return Workload(draw(graphs()), draw(st.integers(1, 3)), optimizer=optimizer, mode=mode)
+WORKLOADS = workloads(graphs())
 
 
 def checked_plan(workload: Workload, policy: Policy) -> TrainingPlan:
@@ -78,7 +71,7 @@ def checked_plan(workload: Workload, policy: Policy) -> TrainingPlan:
     return plan
 
 
-@given(workloads(), st.sampled_from(POLICIES))
+@given(WORKLOADS, st.sampled_from(POLICIES))
 def test_every_policy_plans_every_kernel_once_over_all_that_it_touches(workload: Workload, policy: Policy) -> None:
     """Each phase of each layer in training order, with as many buffers as its operands, and states in an update."""
     plan = checked_plan(workload, policy)
@@ -99,7 +92,7 @@ def test_every_policy_plans_every_kernel_once_over_all_that_it_touches(workload:
         )
 
 
-@given(workloads(), st.sampled_from(POLICIES))
+@given(WORKLOADS, st.sampled_from(POLICIES))
 def test_statistics_are_written_once_before_they_are_read_once(workload: Workload, policy: Policy) -> None:
     """Each has a buffer of its own; in inference only a batch normalization would have one."""
     plan = checked_plan(workload, policy)
@@ -114,7 +107,7 @@ def test_statistics_are_written_once_before_they_are_read_once(workload: Workloa
     )
 
 
-@given(workloads(), st.sampled_from(POLICIES))
+@given(WORKLOADS, st.sampled_from(POLICIES))
 @settings(max_examples=20)
 def test_base_has_the_largest_peak(workload: Workload, policy: Policy) -> None:
     """`base` holds all maps at once; no other policy here holds more."""

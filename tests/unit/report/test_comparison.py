@@ -12,7 +12,7 @@ import pytest
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
-from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table, comparison_title
+from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table
 from vdnnsim.report.plots.policy_points import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.result_table import csv_text
@@ -97,14 +97,6 @@ def test_policies_without_a_plan_share_a_line(comparison: Comparison) -> None:
     declined = tuple(Declined(name, "expects two GPUs") for name in ("picky(m)", "picky(p)", "choosy"))
     text = printed(comparison_table(replace(comparison, result=replace(comparison.result, declined=declined))), 400)
     assert [line for line in text if "no plan" in line] == ["- no plan: picky(m, p), choosy; compare.csv says why"]
-
-
-def test_titles_say_how_many_fit(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
-    one = Comparison(replace(result, results=(move,)))
-    none = Comparison(replace(result, results=(keep,)))
-    assert comparison_title(one) == "1 of 1 policy fits toy (1) into 1000 B: move(m) 8.00 s in 60 B"
-    assert comparison_title(none) == "None of 1 policy fits toy (1) into 1000 B"
-    assert not any("rank" in line for line in printed(comparison_table(none)))
 
 
 def test_the_picture_names_every_point_and_the_capacity(comparison: Comparison) -> None:

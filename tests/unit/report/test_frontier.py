@@ -114,10 +114,3 @@ def test_the_slide_names_every_policy_and_cuts_times_far_above(result: ScenarioR
     assert legend.get_window_extent().width < figure.bbox.width
     said = [text.get_text() for text in figure.axes[0].texts]
     assert said == ["lower bound of schedules that recompute nothing", "capacity 1000 B"]
-
-
-def test_one_point_without_bounds_or_policies(result: ScenarioResult) -> None:
-    figure = drawn(result, unproven(Frontier("optimal", POINTS[:1])))
-    assert len(figure.axes[0].texts) == 0
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["optimal"]

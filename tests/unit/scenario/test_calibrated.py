@@ -160,13 +160,3 @@ def test_a_cost_model_stands_in_for_an_element_type_that_was_not_measured(folder
     model = titan[titan.index("\ncost_model:") :]
     profile.write_text(profile.read_text(encoding="utf-8") + model, encoding="utf-8")
     vdnnsim("run", "tiny_linear.yaml", "--out", "out", folder=folder)
-
-
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_a_wrong_kernel_table_is_refused_in_one_line(folder: Path, command: str) -> None:
-    table = folder / "mine.kernels.csv"
-    table.write_text(table.read_text(encoding="utf-8").replace("measured,", "guessed,", 1), encoding="utf-8")
-    done = vdnnsim(command, "tiny_linear.yaml", folder=folder, status=1)
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("vdnnsim: mine.kernels.csv: line 2: origin: 'guessed' is not known")
-    assert vdnnsim("check", "mine.yaml", folder=folder, status=1).stderr == done.stderr
