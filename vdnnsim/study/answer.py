@@ -277,7 +277,9 @@ class _Asking:
 
     def _least(self) -> Trials:
         held = {way.loop: way.held_bytes for way in self._plain() if way.held_bytes}
-        exact = [each for each in (self.trials, *self.loops) if each.loop in held and each.loop.is_exact]
+        # A search recomputes what it likes.
+        whole = (each for each in (self.trials, *self.loops) if not each.loop.checkpointing)
+        exact = [each for each in whole if each.loop in held and each.loop.is_exact]
         return min(exact, key=lambda each: held[each.loop], default=self.trials)
 
     def _plain(self) -> Iterator[Way]:
