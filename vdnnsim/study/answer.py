@@ -33,7 +33,9 @@ from vdnnsim.units import format_bytes
 PLAIN: Final = "pytorch"
 POLICIES: Final = ("checkpoint", "save_on_cpu")
 """That plan at once, of those that `apply` runs."""
-OF_CONVOLUTIONS: Final = ("vdnn_all(p)", "memonger(p)", "vdnn_conv(p)", "swap(p)")
+MEMONGER: Final = "memonger(p)"
+"""That recomputes more than checkpoints in less memory, in any network."""
+OF_CONVOLUTIONS: Final = ("vdnn_all(p)", MEMONGER, "vdnn_conv(p)", "swap(p)")
 """That are for convolutional networks."""
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
@@ -90,7 +92,7 @@ class _Asking:
             yield from self._with_growing_segments(trials)
             yield from self._micro_batches(trials, PLAIN)
             has_convolutions = any(each.kind is LayerKind.CONV for each in trials.workload.graph.layers)
-            for name in (*POLICIES, *(OF_CONVOLUTIONS if has_convolutions else ())):
+            for name in (*POLICIES, *(OF_CONVOLUTIONS if has_convolutions else (MEMONGER,))):
                 if trials.named(name).label not in asked:
                     yield from self._tried(trials, name)
             yield from self._micro_batches(trials, RECOMPUTING)

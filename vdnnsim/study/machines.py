@@ -33,7 +33,7 @@ from vdnnsim.policies.interface import Policy, is_search
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES
+from vdnnsim.study.answer import MEMONGER, OF_CONVOLUTIONS, PLAIN, POLICIES
 from vdnnsim.study.one_machine import Card
 
 SCHEMA_VERSION: Final = 1
@@ -168,7 +168,7 @@ def scenario_on_any(
 def tried_for(scenario: Scenario) -> tuple[Policy, ...]:
     """Return the policies of a scenario without those for convolutions, if it has none."""
     has_convolutions = any(each.kind is LayerKind.CONV for each in scenario.workload.graph.layers)
-    others = {resolve_policy(name, known_policies()) for name in OF_CONVOLUTIONS if not name.startswith("memonger")}
+    others = {resolve_policy(name, known_policies()) for name in OF_CONVOLUTIONS if name != MEMONGER}
     return tuple(each for each in scenario.policies if has_convolutions or each not in others)
 
 
