@@ -119,14 +119,3 @@ def test_fractions_of_a_roofline_cut_the_peaks() -> None:
     assert rates.convolution_flop_per_s["tf32"] == 494.7e12 * fitted["tensor_forward_flop_fraction"]
     assert rates.dram_bytes_per_s == 3.35e12 * fitted["pointwise_dram_fraction"]
     assert rates.origin is Origin.FITTED
-
-
-def test_rates_are_as_certain_as_the_least_certain_of_them() -> None:
-    """Titan X: 6.6 TFLOP/s or so, less what products were fitted to sustain, and streams are assumed to."""
-    machine = server("titan_x_maxwell")
-    rates = operator_rates(machine)
-    parameters, (peak,) = machine.cost_model, set(machine.gpu.flop_per_s.values())
-    assert rates.product_flop_per_s["float32"] == peak * parameters["product_flop_fraction"]
-    assert rates.convolution_flop_per_s["tf32"] == peak * parameters["implicit_forward_flop_fraction"]
-    assert rates.dram_bytes_per_s == machine.gpu.dram_bytes_per_s * parameters["stream_dram_fraction"]
-    assert rates.origin is Origin.ASSUMED
