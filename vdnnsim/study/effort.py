@@ -6,10 +6,10 @@ from typing import Final
 
 from vdnnsim.analysis.answer import Way
 
-EFFORT: Final = 30_000
-"""Operations of an answer, some eight seconds of processor time: of a model of a billion parameters, captures included,
+EFFORT: Final = 24_000
+"""Operations of an answer, some seven seconds of processor time: of a model of a billion parameters, captures included,
 the first is to take a quarter of a minute. What was not tried is tried where the same is asked again."""
-CAPTURED: Final = 3
+CAPTURED: Final = 4
 """How much longer a capture of an operation takes than a replay."""
 
 
