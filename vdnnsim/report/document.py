@@ -109,7 +109,7 @@ class Table:
 
     Attributes:
         left_out_first: titles of columns that a terminal drops first, in this order; then the rightmost.
-        folded: titles of columns whose cells stand below a label where they would be dropped.
+        folded: titles of columns whose cells stand below their row where they would be dropped.
         has_all: where all columns are, in words.
     """
 

@@ -97,17 +97,21 @@ class FittedTable:
         kept = self._kept(options.max_width)
         widths = _widths(kept, options.max_width)
         folded = [each for each in self.table.columns if each not in kept and each.title in self.table.folded]
-        room = [width if not column.from_right else 0 for column, width in zip(kept, widths, strict=True)]
-        widest = room.index(max(room))
-        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-        for column, width in zip(kept, widths, strict=True):
-            text = Text(column.above if "\n" in column.above else fold_label(column.above, width))
-            grid.add_column(text, justify="right" if column.from_right else "left", no_wrap=True)
-        for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
-            shown = list(map(_folded, kept, cells, widths))
-            shown[widest] = "\n".join((shown[widest], *_below(folded, row, widths[widest])))
-            grid.add_row(*map(Text, shown), style="dim" if self.table.dim and self.table.dim[row] else "")
-        yield grid
+        rows = [*zip(*(column.cells for column in kept), strict=True)]
+        below = [_below(folded, row, options.max_width) for row in range(len(rows))]
+        # With lines below it each row is a grid of its own, as wide as the others.
+        grid = _grid(kept, widths, is_fixed=bool(folded))
+        for row, cells in enumerate(rows):
+            if folded and row:
+                grid = _grid(kept, widths, is_fixed=True)
+                grid.show_header = False
+            style = "dim" if self.table.dim and self.table.dim[row] else ""
+            grid.add_row(*map(Text, map(_folded, kept, cells, widths)), style=style)
+            if folded:
+                yield grid
+                yield from (Text(line, style=style) for line in below[row])
+        if not folded:
+            yield grid
         left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in (*kept, *folded))
         if left_out:
             yield Text(f"too narrow for {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
@@ -166,12 +170,26 @@ def _folded(column: Column, cell: str, width: int) -> str:
             return "\n".join(fold_label(line, width) for line in lines).replace(_HARD_BLANK, " ")
 
 
+def _grid(columns: Sequence[Column], widths: Sequence[int], *, is_fixed: bool) -> Grid:
+    """Return a grid without rows; fixed, its columns have these widths whatever is in them."""
+    grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        above = column.above if "\n" in column.above else fold_label(column.above, width)
+        grid.add_column(
+            Text(above),
+            justify="right" if column.from_right else "left",
+            no_wrap=True,
+            width=max(width, *map(len, above.split("\n"))) if is_fixed else None,
+        )
+    return grid
+
+
 def _below(columns: Sequence[Column], row: int, width: int) -> list[str]:
     """Return the cells of columns in a row as lines with their titles and units."""
-    cells = [(each.title, each.cells[row], each.unit) for each in columns if each.cells[row]]
+    cells = [(f"{each.title}:", each.cells[row], each.unit) for each in columns if each.cells[row]]
     texts = (_BEFORE_UNIT.sub(_HARD_BLANK, " ".join(filter(None, cell))) for cell in cells)
-    lines = (textwrap.wrap(each, width - 2, break_on_hyphens=False, break_long_words=False) for each in texts)
-    folded = (part for each in lines for line in each for part in fold_label(line, width - 2).split("\n"))
+    lines = textwrap.wrap("; ".join(texts), width - 2, break_on_hyphens=False, break_long_words=False)
+    folded = (part for line in lines for part in fold_label(line, width - 2).split("\n"))
     return [f"  {line.replace(_HARD_BLANK, ' ')}" for line in folded]
 
 
