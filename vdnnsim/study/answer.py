@@ -34,9 +34,8 @@ PLAIN: Final = "pytorch"
 POLICIES: Final = ("checkpoint", "save_on_cpu")
 """That plan at once, of those that `apply` runs."""
 MEMONGER: Final = "memonger(p)"
-"""That recomputes more than checkpoints in less memory, in any network."""
 OF_CONVOLUTIONS: Final = ("vdnn_all(p)", MEMONGER, "vdnn_conv(p)", "swap(p)")
-"""That are for convolutional networks."""
+"""That are for convolutional networks; of others the one that recomputes is tried alone."""
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
