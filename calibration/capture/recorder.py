@@ -54,10 +54,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         gives_away: bool = False,
         only_failures: bool = False,
     ) -> None:
-        """Record a model, with given storages and those in host memory, or its failures alone.
-
-        `gives_away` is as of `TapeRecorder`.
-        """
+        """Record a model with its storages, or its failures alone; `gives_away` is as of `TapeRecorder`."""
         super().__init__()
         self.records: list[Record] = []
         self.tape = TapeRecorder(gives_away)
@@ -187,6 +184,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 continue
             number = self.storages.add_constant(tensor)
             operands.setdefault((number, self.storages.view(tensor, number)), access)
+            self._see(tensor, number, is_written=access.writes)
         results: dict[int, int] = {}
         for index, tensor in enumerate(tensors_in(result)):
             if self.storages.number_of(tensor) is None and not self._is_on_host(tensor):
@@ -247,6 +245,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if is_in_backward() or self._is_on_host(tensor):
             return None, tensor.detach()
         number = self.storages.add_constant(tensor)
+        self._see(tensor, number)
         # A loss is scaled between forward and backward.
         if self._phase is Phase.FORWARD:
             self._saved.append((newest_node(), number, len(self.records)))
@@ -261,6 +260,10 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if save is not None:
             self.tape.unpack(save, len(self.records))
         return tensor
+
+    def _see(self, tensor: torch.Tensor, number: int, *, is_written: bool = False) -> None:
+        if self._phase is Phase.FORWARD and not self.storages.lives[number].given:
+            self.tape.see(tensor, number, is_written=is_written)
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._host  # noqa: SLF001 - its identity

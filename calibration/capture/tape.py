@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from calibration.capture.record import Call, Record
 from calibration.capture.storages import element_type_of
@@ -47,7 +48,8 @@ class Tape:
     Attributes:
         arrivals: of gradients of saved tensors, before the node that made them runs.
         let_go: by saved storage, the last operation at which the program itself holds it.
-        aside: storages that other CUDA streams touch, or that `Tensor.record_stream` lends to one.
+        aside: storages that other CUDA streams touch, that `Tensor.record_stream` lends to one, or that were written by
+            something else than an operation.
         of_model: operations of the model's forward; those after it are of the loss.
     """
 
@@ -82,6 +84,8 @@ class TapeRecorder:
     unpacks: list[Unpack] = field(default_factory=list)
     arrivals: list[Unpack] = field(default_factory=list)
     _aside: set[int] = field(default_factory=set)
+    # By storage, counted writes of operations.
+    _versions: dict[int, int] = field(default_factory=dict)
     _stream: int = field(default_factory=_current_stream)
 
     def touch(self, storages: Iterable[int]) -> None:
@@ -90,6 +94,18 @@ class TapeRecorder:
 
     def lend(self, storages: Iterable[int]) -> None:
         self._aside.update(storages)
+
+    def see(self, tensor: torch.Tensor, storage: int, *, is_written: bool = False) -> None:
+        """Note a use of a storage that forward made, and leave it aside if PyTorch counts more writes than operations.
+
+        So it is where a user's function writes by NumPy, and says so by `mark_dirty`. Fake tensors have no content.
+        """
+        if not isinstance(tensor, FakeTensor) and not tensor.is_inference():
+            found, expected = tensor._version, self._versions.get(storage, 0)  # noqa: SLF001 - no public one
+            if found > expected:
+                self._aside.add(storage)
+            # A write is counted when its operation has returned.
+            self._versions[storage] = max(found, expected) + is_written
 
     def save(self, tensor: torch.Tensor, storage: int, records: Sized) -> tuple[int, torch.Tensor]:
         """Note a saved tensor, and later its gradient; return its number and the tensor that autograd keeps."""

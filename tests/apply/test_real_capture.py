@@ -1,10 +1,12 @@
 """Models whose forward reads values, captured with real tensors."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn import functional
 
 from calibration.apply.user_state import protecting_user_tensors
@@ -109,6 +111,48 @@ def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> Non
         planned(Routed(), batches()[0], of=lambda output: other(output).mean())
     found = [each.grad for each in other.parameters()]
     assert all(each is None if not has_gradients else bool((each == 1).all()) for each in found)  # type: ignore[union-attr]
+
+
+class HalvedByNumpy(Function):
+    """Halves its input in place, past PyTorch's operations."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
+        values = hidden.detach().numpy()
+        values *= 0.5
+        ctx.mark_dirty(hidden)
+        return hidden
+
+    @staticmethod
+    def backward(_: Any, *slopes: Tensor) -> Tensor:  # noqa: ANN401
+        """Derive half of it."""
+        return slopes[0] * 0.5
+
+
+class Halving(nn.Module):
+    """What is halved is read by an operation, then saved by the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.between, self.last = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        halved = HalvedByNumpy.apply(self.first(batch) * 1.5)  # type: ignore[no-untyped-call]
+        hidden = torch.tanh(self.between(halved.sin()))
+        result: Tensor = self.last(functional.gelu(hidden))
+        return result
+
+
+@pytest.mark.parametrize("policy", ["checkpoint", "save_on_cpu"])
+def test_what_numpy_wrote_is_neither_recomputed_nor_moved(policy: str) -> None:
+    """No operation of forward makes the halves: recomputed from its product, the sine would have the wrong input."""
+    model = Halving()
+    made = requested(model, batches()[0], policy, real=True).planned()
+    inputs: list[Arguments] = [((each,), {}) for each in batches()]
+    case = Case("halving", "own", Halving, lambda: inputs[0], loss, "sgd")
+    assert alike(train(case, model, inputs), train(case, model, inputs, made.apply))
+    assert not any(each.departure for each in made.loop.steps)
+    assert all(each.order for each in made.loop.steps)
 
 
 def routed_step(model: Network, optimizer: torch.optim.Optimizer) -> Tensor:
