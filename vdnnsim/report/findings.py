@@ -147,14 +147,16 @@ def verdict(result: ScenarioResult) -> str:
     metrics = first.metrics
     everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else ""
     same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
+    # PyTorch keeps less of a captured model than base(p) does.
+    everything, moved = format_bytes(result.oracle.max_memory_bytes), format_bytes(metrics.host_memory_bytes)
+    kept = f", where keeping everything takes {everything}" if result.captured is None else ""
+    pinned = f", and {moved} of pinned host memory" if metrics.host_memory_bytes else ""
     return (
         f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed with unlimited memory. "
         f"{'At' if same else f'{first.policy} has at'} most {format_bytes(metrics.max_memory_bytes)} of GPU memory "
-        f"{'are ' if same else ''}allocated, where keeping everything takes "
-        f"{format_bytes(result.oracle.max_memory_bytes)}, and {format_bytes(metrics.host_memory_bytes)} of pinned host "
-        f"memory.{_held(result, first)}"
+        f"{'are ' if same else ''}allocated{kept}{pinned}.{_held(result, first)}"
     )
 
 

@@ -37,10 +37,11 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     """Draw the memory in use of one policy over one iteration, of the GPU and, where it offloads, of the host below."""
     trace, metrics = shown.trace, shown.metrics
     offloaded = f"{format_bytes(metrics.offloaded_bytes)} are" if metrics.offloaded_bytes else "nothing is"
-    where = place(result, shown)
+    where, everything = place(result, shown), format_bytes(result.oracle.max_memory_bytes)
+    kept = f"; keeping everything would take {everything}" if result.captured is None else ""
     subtitle = (
         f"{where}{'memory' if where else 'Memory'} over one iteration of {format_seconds(trace.iteration_s)}; "
-        f"{offloaded} offloaded; keeping everything would take {format_bytes(result.oracle.max_memory_bytes)}"
+        f"{offloaded} offloaded{kept}"
     )
     figure = new_figure(headline(result, shown), subtitle)
     times, curve = time_scale((trace.iteration_s,)), memory_curve(trace)
