@@ -54,7 +54,7 @@ class Measured:
         rate = row.metrics.images_per_s
         if result.gpus > 1:
             assert row.server_trace is not None
-            rate = result.gpus * (result.workload.batch_size / row.server_trace.iteration_s)
+            rate = result.batches * (result.workload.batch_size / row.server_trace.iteration_s)
         return cls(
             row.algorithms,
             "" if row.refusal is None else row.refusal.explain(),

@@ -4,7 +4,9 @@ The `feature_` metrics count feature-extraction layers alone, the scope of the v
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from vdnnsim.analysis.memory import features_only, maximum_bytes, mean_bytes, peak_by_kind, step_mean_bytes
 from vdnnsim.dnn.layers import Stage
@@ -66,6 +68,12 @@ class RunMetrics:
 def performance_ratios(oracle: RunMetrics, metrics: RunMetrics) -> tuple[float, float]:
     """Return the oracular baseline's time over this one's, of the whole iteration and of feature extraction alone."""
     return oracle.iteration_s / metrics.iteration_s, oracle.feature_iteration_s / metrics.feature_iteration_s
+
+
+def bubble_seconds(ranks: Sequence[RunMetrics]) -> float:
+    """Return how long the ranks of a pipeline wait for other stages or for their end, on average."""
+    end_s = max(each.iteration_s for each in ranks)
+    return fmean(dict(each.stall_by_cause).get(StallCause.PIPELINE, 0.0) + end_s - each.iteration_s for each in ranks)
 
 
 def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:

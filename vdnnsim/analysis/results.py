@@ -45,6 +45,11 @@ class Setup:
     captured: CapturedModel | None = None
     execution: Execution = Execution.EAGER
 
+    @property
+    def batches(self) -> int:
+        """How many batches these GPUs train in an iteration, one each, or one through all stages of a pipeline."""
+        return 1 if self.workload.has_pipeline else self.gpus
+
 
 class Shortage(Enum):
     """The memory that does not suffice."""

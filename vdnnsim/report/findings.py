@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from vdnnsim.analysis.metrics import bubble_seconds
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.captured_step import model_name
@@ -45,11 +46,12 @@ def caption(asked: Setup, batch: str | None = None) -> str:
     texts = f" {several}{sample.length}" if sample.length else ""
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
-    if workload.rounds > 1:
-        size += f" in {workload.rounds} micro-batches"
+    parts = asked.captured.base.micro_batches if workload.has_pipeline and asked.captured else workload.rounds
+    if parts > 1:
+        size += f" in {parts} micro-batches"
     how = "" if asked.execution is Execution.EAGER else f", {asked.execution.value},"
     return (
-        f"{_name(workload)}, {size}{each}, {workload.precision.value}, "
+        f"{_name(workload)}, {size}{'' if workload.has_pipeline else each}, {workload.precision.value}, "
         f"{workload.mode.value}{how} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )
@@ -100,7 +102,16 @@ def _answer(result: ScenarioResult) -> str:
         return f"It takes {format_seconds(best.metrics.iteration_s)} per iteration, {rate}; no trace tells what fits."
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
     how = "It fits" if result.fits_surely else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
-    return f"{how}: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
+    time = format_seconds(best.metrics.iteration_s)
+    return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}.{_bubble(result, best)}"
+
+
+def _bubble(result: ScenarioResult, best: PolicyResult) -> str:
+    if not result.workload.has_pipeline:
+        return ""
+    ranks = [row.metrics for row in result.results if row.policy == best.policy]
+    waits = percent(bubble_seconds(ranks) / best.metrics.iteration_s)
+    return f" Stages wait for each other {waits} of that on average, the bubble."
 
 
 def comparison(result: ScenarioResult) -> str:

@@ -7,7 +7,7 @@ one colour.
 from typing import Final
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.operations import AllReduce, Communicate, Compute, Offload, Operation, Prefetch
+from vdnnsim.plans.operations import AllReduce, Communicate, Compute, Offload, Operation, Prefetch, Stream
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.plans.training_plan import BufferKind
 
@@ -75,6 +75,8 @@ def kind_of(operation: Operation) -> str:
             return "offload"
         case Prefetch(on_demand=on_demand):
             return "fetch on demand" if on_demand else "prefetch"
+        case Communicate(stream=Stream.SEND | Stream.RECEIVE):
+            return "pipeline"
         case Communicate():
             return "communication"
         case _:

@@ -12,7 +12,7 @@ from typing import Final
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, model_flop
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.analysis.metrics import measure
+from vdnnsim.analysis.metrics import bubble_seconds, measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -201,10 +201,7 @@ def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profi
         kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),
         communication_s=fmean(map(_communication_seconds, traces)),
         exposed_s=fmean(each.get(StallCause.COMMUNICATION, 0.0) for each in stalls),
-        bubble_s=fmean(
-            waits.get(StallCause.PIPELINE, 0.0) + iteration_s - each.iteration_s
-            for waits, each in zip(stalls, traces, strict=True)
-        ),
+        bubble_s=bubble_seconds(metrics),
         # Winograd's convolutions multiply up to four times less often than is counted.
         flop_ratio=None if flop_ratio is None or flop_ratio > 1 else flop_ratio,
         asked_bytes=max(each.max_memory_bytes for each in metrics),

@@ -176,6 +176,6 @@ def _priced(offer: Offer, scenario: Scenario, prices: Prices) -> Offer:
     per_hour = prices.per_hour.get(offer.name)
     if per_hour is None:
         return offer
-    samples = scenario.gpus * scenario.workload.batch_size
+    samples = scenario.batches * scenario.workload.batch_size
     cost = cost_of(per_hour, scenario.gpus, offer.iteration_s, samples, prices.samples_per_epoch)
     return replace(offer, cost=cost)

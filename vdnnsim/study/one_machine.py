@@ -150,7 +150,7 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         gpu=gpu.name,
         policy=plans[0].policy,
         iteration_s=metrics.iteration_s,
-        samples_per_s=scenario.gpus * metrics.images_per_s,
+        samples_per_s=scenario.batches * metrics.images_per_s,
         asked_bytes=metrics.max_memory_bytes,
         reserved_bytes=slowest.pool_bytes,
         held_bytes=runtime_bytes(slowest, gpu),

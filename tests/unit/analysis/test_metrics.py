@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_SERVER, replay, touching, toy_chain, toy_costs, toy_setting, toy_trace, toy_workload
-from vdnnsim.analysis.metrics import RunMetrics, feature_seconds, measure, stall_seconds
+from vdnnsim.analysis.metrics import RunMetrics, bubble_seconds, feature_seconds, measure, stall_seconds
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory
@@ -154,3 +154,10 @@ def test_a_stall_while_the_host_pins_memory_counts_as_feature_extraction() -> No
     host = replace(TOY_SERVER, host=Host(1000, issue_s=0.0, pin_latency_s=1.0, pin_bytes_per_s=2.0))
     trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs, server=host, pinned=PinnedMemory.PER_OFFLOAD)
     assert feature_seconds(trace) == 1 + 15 + 8 + 1
+
+
+def test_stages_of_a_pipeline_wait_for_each_other_and_for_the_last_to_end() -> None:
+    """One ends after 4 s, of which it waits for 1 s, the other after 3 s without waiting: 1 s each."""
+    metrics = measure(toy_trace(Base(), 1), batch_size=1)
+    first = replace(metrics, iteration_s=4.0, stall_by_cause=((StallCause.PIPELINE, 1.0),))
+    assert bubble_seconds((first, replace(metrics, iteration_s=3.0, stall_by_cause=()))) == 1.0

@@ -4,16 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from tests.captured_steps import sharded
+from tests.captured_steps import sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.files.packaged import PROFILES, shipped_folder
+from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.operations import Communicate, Stream
 from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.report.findings import caption, conclusions
+from vdnnsim.report.palette import kind_of
 from vdnnsim.report.plots.iteration.timeline import trace_bars
 from vdnnsim.report.run.perfetto import operation_text
+from vdnnsim.scenario.captured import scenario_of
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.simulator import Simulator
 
 ROWS: dict[Stream | None, float] = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: 1.0, None: 3.0}
@@ -43,3 +50,17 @@ def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
     found = [operation_text(plan, span.operation) for span in row.trace.spans_on(Stream.COMMUNICATION)]
 
     assert found[:2] == ["copy for communication in forward of fc1", "all_gather of 2 ranks in forward of fc1"]
+
+
+def test_an_answer_about_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
+    """Both stages train the same two samples."""
+    first, last = staged()
+    profile = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
+    asked = scenario_of(CapturedModel(first, pipeline=(first, last)), "staged", profile, (PyTorch(),))
+    result = run_scenario(asked)
+    assert (asked.gpus, asked.batches, len(result.results)) == (2, 1, 2)
+    (answer,) = conclusions(result)
+    assert "Stages wait for each other" in answer
+    assert "batch 2 in 2 micro-batches, float32" in caption(result)
+    exchanges = [each for each in result.subject.trace.plan.operations if isinstance(each, Communicate)]
+    assert set(map(kind_of, exchanges)) == {"pipeline"}

@@ -123,7 +123,7 @@ class PointRunner:
         metrics = self._replayed(point, simulator, plans, fitting)
         oracle = self._oracle(point, simulator)
         explained = "" if refusal is None else refusal.explain()
-        return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.gpus)
+        return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.batches)
 
     def _planned(self, point: Resolved, simulator: Simulator, policy: Policy) -> _Plans:
         """Return the plans of a policy, shared with points that decide the same."""
