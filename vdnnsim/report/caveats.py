@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.metrics import bubble_seconds
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -139,7 +140,14 @@ def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    """Return the stretch of a policy's copies by contention: `copies take 1.93 times as long as alone`."""
+    """Return the stretch of a policy's copies by contention: `copies take 1.93 times as long as alone`.
+
+    Of a pipeline its bubble.
+    """
+    if result.workload.has_pipeline:
+        metrics = [row.metrics for row in rows]
+        waits = bubble_seconds(metrics) / max(each.iteration_s for each in metrics)
+        return f"stages wait for each other {percent(waits)} of the time on average, the bubble"
     copies = [timed_copies(row.trace, result.server, row.gpu) for row in rows]
     if not any(copies):
         return "no map is copied"

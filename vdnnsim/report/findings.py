@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from vdnnsim.analysis.metrics import bubble_seconds
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.captured_step import model_name
@@ -103,15 +102,7 @@ def _answer(result: ScenarioResult) -> str:
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
     how = "It fits" if result.fits_surely else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
     time = format_seconds(best.metrics.iteration_s)
-    return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}.{_bubble(result, best)}"
-
-
-def _bubble(result: ScenarioResult, best: PolicyResult) -> str:
-    if not result.workload.has_pipeline:
-        return ""
-    ranks = [row.metrics for row in result.results if row.policy == best.policy]
-    waits = percent(bubble_seconds(ranks) / best.metrics.iteration_s)
-    return f" Stages wait for each other {waits} of that on average, the bubble."
+    return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}."
 
 
 def comparison(result: ScenarioResult) -> str:

@@ -15,7 +15,8 @@ from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Communicate, Stream
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.report.findings import caption, conclusions
+from vdnnsim.report.caveats import contention_lines
+from vdnnsim.report.findings import caption
 from vdnnsim.report.palette import kind_of
 from vdnnsim.report.plots.iteration.timeline import trace_bars
 from vdnnsim.report.run.perfetto import operation_text
@@ -52,15 +53,15 @@ def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
     assert found[:2] == ["copy for communication in forward of fc1", "all_gather of 2 ranks in forward of fc1"]
 
 
-def test_an_answer_about_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
+def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
     """Both stages train the same two samples."""
     first, last = staged()
     profile = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
     asked = scenario_of(CapturedModel(first, pipeline=(first, last)), "staged", profile, (PyTorch(),))
     result = run_scenario(asked)
     assert (asked.gpus, asked.batches, len(result.results)) == (2, 1, 2)
-    (answer,) = conclusions(result)
-    assert "Stages wait for each other" in answer
+    (line,) = contention_lines(result)
+    assert "stages wait for each other" in line
     assert "batch 2 in 2 micro-batches, float32" in caption(result)
     exchanges = [each for each in result.subject.trace.plan.operations if isinstance(each, Communicate)]
     assert set(map(kind_of, exchanges)) == {"pipeline"}
