@@ -98,7 +98,6 @@ class FittedTable:
         widths = _widths(kept, options.max_width)
         folded = [each for each in self.table.columns if each not in kept and each.title in self.table.folded]
         rows = [*zip(*(column.cells for column in kept), strict=True)]
-        below = [_below(folded, row, options.max_width) for row in range(len(rows))]
         # With lines below it each row is a grid of its own, as wide as the others.
         grid = _grid(kept, widths, is_fixed=bool(folded))
         for row, cells in enumerate(rows):
@@ -109,7 +108,7 @@ class FittedTable:
             grid.add_row(*map(Text, map(_folded, kept, cells, widths)), style=style)
             if folded:
                 yield grid
-                yield from (Text(line, style=style) for line in below[row])
+                yield from (Text(line, style=style) for line in _below(folded, row, options.max_width))
         if not folded:
             yield grid
         left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in (*kept, *folded))
@@ -188,8 +187,9 @@ def _below(columns: Sequence[Column], row: int, width: int) -> list[str]:
     """Return the cells of columns in a row as lines with their titles and units."""
     cells = [(f"{each.title}:", each.cells[row], each.unit) for each in columns if each.cells[row]]
     texts = (_BEFORE_UNIT.sub(_HARD_BLANK, " ".join(filter(None, cell))) for cell in cells)
-    lines = textwrap.wrap("; ".join(texts), width - 2, break_on_hyphens=False, break_long_words=False)
-    folded = (part for line in lines for part in fold_label(line, width - 2).split("\n"))
+    room = max(1, width - 2)
+    lines = textwrap.wrap("; ".join(texts), room, break_on_hyphens=False, break_long_words=False)
+    folded = (part for line in lines for part in fold_label(line, room).split("\n"))
     return [f"  {line.replace(_HARD_BLANK, ' ')}" for line in folded]
 
 
