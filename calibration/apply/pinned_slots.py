@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from threading import Lock
 from typing import Protocol
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 import torch
 
@@ -31,14 +31,14 @@ class PinnedSlots(PinnedArena):
     def __init__(self, device: HostMemory, places: Iterable[tuple[int, int]]) -> None:
         super().__init__(device)
         # Weak: autograd may drop a storage at any time in any thread.
-        self._owners = WeakValueDictionary[tuple[int, int], Owner]()
+        self._owners = dict[tuple[int, int], ReferenceType[Owner]]()
         self._overlapping = _overlapping(places)
         self._step = 0
         self._lock = Lock()
 
     @property
     def is_used(self) -> bool:
-        return len(self._owners) > 0
+        return any(each() is not None for each in list(self._owners.values()))
 
     def open(self, step: int) -> bool:
         """Let a step offload instead of earlier ones; return whether no slot was in use."""
@@ -55,12 +55,12 @@ class PinnedSlots(PinnedArena):
                 return None
             for other in self._overlapping[offset, nbytes]:
                 self._owners.pop(other, None)
-            self._owners[offset, nbytes] = owner
+            self._owners[offset, nbytes] = ref(owner)
             return self.slice(offset, nbytes)
 
     def read(self, owner: Owner, offset: int, nbytes: int) -> torch.Tensor:
         """Return a slot to prefetch a storage from, or raise InternalError where the storage does not own it."""
-        found = self._owners.get((offset, nbytes))
+        found = self._owner(offset, nbytes)
         if found is not owner:
             holds = "nothing that a step needs" if found is None else f"storage {found.number} of step {found.step}"
             raise InternalError(
@@ -71,8 +71,12 @@ class PinnedSlots(PinnedArena):
 
     def free(self, owner: Owner, offset: int, nbytes: int) -> None:
         """Free a slot, if the storage owns it."""
-        if self._owners.get((offset, nbytes)) is owner:
+        if self._owner(offset, nbytes) is owner:
             self._owners.pop((offset, nbytes), None)
+
+    def _owner(self, offset: int, nbytes: int) -> Owner | None:
+        found = self._owners.get((offset, nbytes))
+        return None if found is None else found()
 
     def give_back_unused(self) -> None:
         """Unpin the memory, unless it is used."""
