@@ -166,7 +166,7 @@ def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     ("cost_model", "expected"),
     [
         ("", "real ones take 1.1 to 3 times as long"),
-        (", dram_fraction: ASSUMED", "of another card: expect errors"),
+        (", dram_fraction: ASSUMED", "of another card: how far"),
         (", dram_fraction: FITTED", ""),
     ],
 )

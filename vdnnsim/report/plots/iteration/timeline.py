@@ -198,11 +198,11 @@ def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -
 
 _ROWS = {
     Stream.COMPUTE: 2.0,
-    None: 1.0,
     Stream.MEMORY: 0.0,
     Stream.COMMUNICATION: -1.0,
     Stream.SEND: -2.0,
     Stream.RECEIVE: -3.0,
+    None: 1.0,
 }
 """Rows of the streams, and of stalls under None."""
 _HEIGHT = 0.8
