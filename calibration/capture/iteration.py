@@ -182,7 +182,8 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
                 for adapter in (each.first, each.second):
                     replace_tensors(adapter, torch.Tensor.float, buffers=False)
     model.train(program.mode is Mode.TRAINING)
-    autocast, batches, pipeline = program.precision.autocast, _batches(program, place), None
+    autocast, pipeline = program.precision.autocast, None
+    batches: tuple[Arguments, ...] = ()
     if layout := program.layout:
         # FSDP is seconds of imports.
         from calibration.capture.parallel.shard import mesh_of, narrow_type_of, spread
@@ -193,7 +194,7 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
             from calibration.capture.parallel.pipeline import pipelined
 
             autocast = None if layout.is_sharded else autocast
-            forward_in = partial(_autocast, device_type, autocast)
+            forward_in, batches = partial(_autocast, device_type, autocast), _batches(program, place)
 
             def loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever the last stage returns
                 with forward_in():
@@ -216,6 +217,8 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
     # With the default scale, overflows would skip the first steps.
     scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
+    # Behind the weights, as a script has them.
+    batches = batches or _batches(program, place)
     return Iteration(
         program, model, optimizers, scaler, batches, device_type, foreach, place, autocast, pipeline=pipeline
     )
