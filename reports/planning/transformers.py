@@ -1,6 +1,6 @@
 """How near `optimal` comes to its bound on transformers: `python -m reports.planning.transformers [NAME]...`.
 
-Takes some half an hour of one core. Rows of other models or cards are kept.
+Takes some hour of one core. Rows of other models, cards or memories are kept.
 """
 
 import csv
@@ -35,9 +35,9 @@ from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 CARDS: Final = ("rtx_4090", "a100_40gb", "h100_sxm")
-SHARES: Final = (0.9, 0.7, 0.5)
-"""Of the memory that the plain loop takes."""
 LEAST: Final = "least"
+MEMORIES: Final = ("0.9", "0.7", "0.5", LEAST)
+"""Shares of the memory that the plain loop takes, and the least in which there is a plan."""
 ABOVE_FLOOR: Final = (1.01, 1.02, 1.03, 1.05, 1.1, 1.2, 1.3)
 """Memories over what some kernel holds in any schedule; the first in which there is a plan is the least."""
 OPTIMAL: Final = Optimal(time_limit="30 s")
@@ -71,6 +71,11 @@ class Row:
     def gap(self) -> float:
         """How far it is above the bound, as a fraction."""
         return self.seconds / self.bound_s - 1
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands on the page."""
+        return list(MODELS).index(self.model), CARDS.index(self.card), MEMORIES.index(self.memory)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -108,8 +113,8 @@ def simulator(workload: CapturedWorkload, server: Server, nbytes: int | None = N
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
 
-def rows_of(name: str, card: str, workload: CapturedWorkload) -> Iterator[Row]:
-    """Yield the rows of a model on a card."""
+def rows_of(name: str, card: str, workload: CapturedWorkload, memories: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a model on a card in some memories."""
     server = read_profile(find_profile(card, Path()))
     machine = simulator(workload, server)
     setting = machine.setting()
@@ -132,10 +137,10 @@ def rows_of(name: str, card: str, workload: CapturedWorkload) -> Iterator[Row]:
             next(iter(said), ""),
         )
 
-    for share in SHARES:
-        if floor <= share * plain_bytes <= card_bytes:
-            yield row(str(share), int(share * plain_bytes))
-    for above in ABOVE_FLOOR:
+    for memory in memories:
+        if memory != LEAST and floor <= float(memory) * plain_bytes <= card_bytes:
+            yield row(memory, int(float(memory) * plain_bytes))
+    for above in ABOVE_FLOOR if LEAST in memories else ():
         if floor * above > min(card_bytes, plain_bytes):
             return
         found = row(LEAST, int(floor * above))
@@ -187,11 +192,11 @@ def read_rows(path: Path) -> list[Row]:
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent, help="Where to write.")
 @click.option("--card", "cards", multiple=True, type=click.Choice(CARDS), default=CARDS)
+@click.option("--memory", "memories", multiple=True, type=click.Choice(MEMORIES), default=MEMORIES)
 @click.argument("names", nargs=-1, type=click.Choice(list(MODELS)))
-def main(out: Path, cards: Sequence[str], names: Sequence[str]) -> None:
+def main(out: Path, cards: Sequence[str], memories: Sequence[str], names: Sequence[str]) -> None:
     """Compute the table again, or the rows of some models, and the page."""
     path = out / "transformers.csv"
-    rows = read_rows(path)
     for name in names or MODELS:
         model = MODELS[name]
         step = capture(
@@ -199,13 +204,12 @@ def main(out: Path, cards: Sequence[str], names: Sequence[str]) -> None:
         )
         workload = CapturedWorkload.of(step)
         for card in cards:
-            rows = [each for each in rows if (each.model, each.card) != (name, card)]
-            for row in rows_of(name, card, workload):
+            for row in rows_of(name, card, workload, memories):
                 click.echo("  ".join(row.cells), err=True)
-                rows.append(row)
-            rows.sort(key=lambda each: (list(MODELS).index(each.model), CARDS.index(each.card)))
-            write_csv(path, COLUMNS, map(astuple, rows))
-            (out / "transformers.md").write_text(transformers_page(rows))
+                rows = [*(each for each in read_rows(path) if each.place != row.place), row]
+                rows.sort(key=lambda each: each.place)
+                write_csv(path, COLUMNS, map(astuple, rows))
+                (out / "transformers.md").write_text(transformers_page(rows))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def put_all_states_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
         return planned(policy, setting, movable, deadline)
 
     monkeypatch.setattr(Optimal, "_planned", with_states)
-    monkeypatch.setattr(Optimal, "_or_faster", lambda _policy, plan, *_: plan)
+    monkeypatch.setattr(Optimal, "_or_faster", lambda _policy, plan, *_: (plan, True))
     monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
 
 

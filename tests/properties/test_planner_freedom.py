@@ -14,7 +14,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.profile import find_profile, read_profile
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, preallocated
 from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.problem import problem_of
 from vdnnsim.plans.schedule import iteration
@@ -54,9 +54,9 @@ def transformers(draw: st.DrawFn) -> Workload:
     return Workload(graph, draw(st.sampled_from((8, 64))), optimizer=Optimizer.ADAM)
 
 
-def limited(workload: Workload, share: float) -> Simulator:
+def limited(workload: Workload, share: float, model: MemoryChoice = MemoryModel.IDEAL) -> Simulator:
     """A machine between what some kernel needs in any schedule and what the whole needs."""
-    machine = Simulator.of(workload, SERVER, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    machine = Simulator.of(workload, SERVER, model, PinnedMemory.ARENA)
     granule = machine.limits.granule_bytes
     kernels = problem_of(iteration(workload), workload, machine.costs, 0, granule).kernels
     least = max(map(floor_bytes, kernels))
@@ -71,11 +71,16 @@ def planned(policy: Policy, machine: Simulator) -> tuple[TrainingPlan, float]:
     return plan, trial.cost_s if trial.fits else float("inf")
 
 
+MODELS = {"bytes": MemoryModel.IDEAL, "pytorch": MemoryModel.PYTORCH, "ahead": preallocated(MemoryModel.PYTORCH)}
+"""Memory counts bytes, or blocks have addresses, in PyTorch's segments or in memory that is reserved ahead."""
+
+
+@pytest.mark.parametrize("model", ["bytes", pytest.param("pytorch", marks=pytest.mark.thorough), "ahead"])
 @settings(max_examples=2)
 @given(workload=transformers(), share=st.sampled_from((0.1, 0.4, 0.7)))
-def test_optimal_is_between_its_bound_and_other_policies(workload: Workload, share: float) -> None:
+def test_optimal_is_between_its_bound_and_other_policies(model: str, workload: Workload, share: float) -> None:
     """Within a percent of the bound the others are not asked, so that it may be that much slower."""
-    machine = limited(workload, share)
+    machine = limited(workload, share, MODELS[model])
     plan, seconds = planned(Optimal(), machine)
     assert plan.certificate is not None
     assert plan.certificate.complete

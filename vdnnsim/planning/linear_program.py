@@ -37,7 +37,8 @@ class LinearProgram:
         self.bounds: list[float] = []
         self._costs: list[float] = []
         self._weights: dict[int, float] = {}
-        self._entries: list[tuple[int, int, float]] = []
+        # Of the matrix, row by row.
+        self._columns, self._factors, self._ends = list[int](), list[float](), [0]
         self._most: list[float] = []
 
     def column(self, cost: float = 0.0, bound: float = math.inf, *, weight: float | None = None) -> int:
@@ -49,7 +50,10 @@ class LinearProgram:
         return len(self._costs) - 1
 
     def row(self, terms: Iterable[Term], most: float = 0.0) -> None:
-        self._entries += ((len(self._most), column, factor) for column, factor in terms)
+        for column, factor in terms:
+            self._columns.append(column)
+            self._factors.append(factor)
+        self._ends.append(len(self._columns))
         self._most.append(most)
 
     def equal(self, terms: Sequence[Term], value: float = 0.0) -> None:
@@ -103,8 +107,9 @@ class LinearProgram:
 
         if deadline.is_over:
             return Solution(0.0, ())
-        rows, columns, factors = zip(*self._entries, strict=True)
-        matrix = csr_array((factors, (rows, columns)), shape=(len(self._most), len(self._costs)))
+        shape = len(self._most), len(self._costs)
+        matrix = csr_array((self._factors, self._columns, self._ends), shape=shape)
+        matrix.sum_duplicates()
         found = milp(
             self._costs,
             integrality=[column in whole for column in range(len(self._costs))] if whole else None,

@@ -36,6 +36,8 @@ SHORT: Final = 0.01
 """Cost of the memory limit, as a fraction, above which the certificate says what fills the memory."""
 SHARE: Final = 0.4
 """Of the time left, for a plan without recomputation, and then for the recomputation bound."""
+FAR: Final = 1.05
+"""Factor to the kernels' time above which no plan is made without recomputation before others."""
 RESERVE: Final = 0.25
 """Of the time limit, at most, for the plan of the best order."""
 
@@ -110,6 +112,10 @@ class Planner:
             best.bound_s = optimum.seconds
         return begin.order is None or self._fitting(begin.order, best).search(deadline)
 
+    def kept_s(self, deadline: Deadline) -> float:
+        """Return a lower bound of schedules that recompute nothing, infinite where none is known to fit."""
+        return min(way.seconds for way in self._ways(deadline))
+
     def _ways(self, deadline: Deadline) -> list[_Way]:
         """Return the sets that may be on the host, all that can be first, as far as time allows."""
         ways: list[_Way] = []
@@ -133,6 +139,9 @@ class Planner:
             is_over = (deadline if best.found else deadline.with_grace).is_over
             if way.order is None or is_over or (best.found and way.seconds >= best.found.seconds * (1 - NEAR)):
                 break
+            if self.recompute and not self._has_addresses and way.seconds > self._of_all_rounds(best.bound_s) * FAR:
+                # Orders with recomputation are looked at first.
+                return way
             fitting, before = self._fitting(way.order, best), best.found
             looked_at = fitting.judged if self.recompute and self._has_addresses else fitting.first
             looked_at(deadline)

@@ -7,8 +7,8 @@ Under a memory model with addresses a plan may not fit because of fragmentation.
 (`ALTERNATIVES`) are replayed as well, as far as the bound holds for them, and the fastest is returned.
 
 The plan of a captured model runs in a loop that applies it (`vdnnsim.plan`, `apply`) and reserves its memory ahead
-(`vdnnsim.plans.reserved_memory`). So under PyTorch's allocator it is placed in such memory; if no plan fits there, with
-expandable segments, and then as PyTorch's allocator is set. The certificate says which.
+(`vdnnsim.plans.reserved_memory`). So under PyTorch's allocator plans are made by bytes, for less and less until one can
+be placed there; if none can, with expandable segments, and then as the allocator is set. The certificate says which.
 """
 
 from collections import Counter
@@ -57,10 +57,12 @@ SHARE: Final = 0.8
 """Of the time limit, for the search, where the plans of other policies are replayed as well."""
 KEEPING: Final = 0.5
 """Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
-SHARE_OF_PART: Final = 0.3
+SHARE_OF_TURN: Final = 0.5
 """Of the time that is left, for a plan by bytes."""
-PARTS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.94, 0.92, 0.88)
-"""Of the memory that is reserved ahead, for which plans are made by bytes, until one fits."""
+MOST_TURNS: Final = 8
+"""Plans by bytes that are made, each for less of the memory that is reserved ahead."""
+LESS: Final = 0.03
+"""Of the memory, which is left free beyond what the first plan lacks, twice as much for the third, and so on."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
@@ -132,50 +134,47 @@ class Optimal(Policy, frozen=True, kw_only=True):
         first, second = (setting.trials.run_trial(each) for each in (kept, moved))
         if not first.fits or (second.fits and second.cost_s <= first.cost_s):
             return moved
-        bound = moved.certificate.bound_s
-        certificate = replace(kept.certificate, bound_s=bound, holds_for=moved.certificate.holds_for)
-        return replace(kept, certificate=certificate)
+        bound_s, holds_for = moved.certificate.bound_s, moved.certificate.holds_for
+        return replace(kept, certificate=replace(kept.certificate, bound_s=bound_s, holds_for=holds_for))
 
     def _planned(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
         """Return the fastest plan that is found, in the first memory model that has room for one."""
         if setting.limits.model is MemoryModel.IDEAL:
-            plan = self._searched(setting, movable, deadline)
-            if isinstance(setting.place(plan), Placement):
-                assert plan.certificate is not None
-                if setting.trials.run_trial(plan).cost_s <= plan.certificate.bound_s * (1 + GOOD):
-                    return plan
-            return self._or_faster(plan, setting, deadline)
+            return self._or_faster(self._search(setting, movable, deadline).plan(), setting, movable, deadline)[0]
         for model, words in _models(setting).items():
             within = setting if model is None else _in_memory(setting, model)
-            plan = self._or_faster(self._in_turns(within, movable, deadline.part(SHARE)), within, deadline)
+            plan = self._in_turns(within, movable, deadline.part(SHARE))
+            plan, fits = self._or_faster(plan, within, movable, deadline)
             assert plan.certificate is not None
             plan = replace(plan, memory_model=model, certificate=replace(plan.certificate, memory=words))
-            if isinstance(setting.place(plan), Placement):
+            if fits:
                 break
         return plan
 
     def _in_turns(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
-        """Search; without recomputation, in memory that is reserved ahead, by bytes: for less until the plan fits."""
+        """Search; in memory that is reserved ahead first by bytes, for less until the plan fits at addresses."""
         settings = settings_of(setting.limits.model)
-        if self.recompute or settings is None or not settings.preallocated or settings.expandable_segments:
-            return self._searched(setting, movable, deadline)
-        limits, bound_s = setting.limits, None
-        for part in PARTS:
-            ideal = replace(limits, model=MemoryModel.IDEAL, device_bytes=int(limits.device_bytes * part))
-            counted = replace(setting, known_limits=ideal, placed=partial(place_plan, limits=ideal))
-            plan = self._searched(counted, movable, deadline.part(SHARE_OF_PART), whole=True)
+        if settings is None or not settings.preallocated or settings.expandable_segments:
+            return self._search(setting, movable, deadline).plan()
+        ideal, capacity_bytes, bound_s = _in_memory(setting, MemoryModel.IDEAL), setting.limits.device_bytes, inf
+        turns = deadline.part(SHARE)
+        for turn in range(1, MOST_TURNS + 1):
+            limits = replace(ideal.limits, device_bytes=capacity_bytes)
+            counted = replace(ideal, known_limits=limits, placed=partial(place_plan, limits=limits))
+            plan = self._search(counted, movable, turns.part(SHARE_OF_TURN), whole=True).plan()
             assert plan.certificate is not None
-            # That of most memory.
-            bound_s = plan.certificate.bound_s if bound_s is None else bound_s
-            if isinstance(setting.place(plan), Placement) or deadline.is_over:
+            # That of most memory is the least.
+            bound_s = min(bound_s, plan.certificate.bound_s)
+            placed = setting.place(plan)
+            if isinstance(placed, Placement) or turns.is_over:
                 break
+            capacity_bytes -= placed.requested_bytes - placed.largest_free_bytes + int(turn * LESS * capacity_bytes)
+        if not isinstance(placed, Placement):
+            plan = self._search(setting, movable, deadline).plan()
         assert plan.certificate is not None
-        assert bound_s is not None
         return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s))
 
-    def _searched(
-        self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False
-    ) -> TrainingPlan:
+    def _search(self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
@@ -190,28 +189,31 @@ class Optimal(Policy, frozen=True, kw_only=True):
             deadline=deadline,
             label=self.label,
             progress=setting.progress,
-        ).plan()
+        )
 
-    def _or_faster(self, plan: TrainingPlan, setting: Setting, deadline: Deadline) -> TrainingPlan:
-        """Return a plan, or the fastest of other policies for which the bound holds, if that is faster.
+    def _or_faster(
+        self, plan: TrainingPlan, setting: Setting, movable: frozenset[int], deadline: Deadline
+    ) -> tuple[TrainingPlan, bool]:
+        """Return a plan, or the fastest of other policies for which the bound holds, and whether it fits.
 
         While nothing fits, they are tried until the end of the grace.
         """
         certificate, trial = plan.certificate, setting.trials.run_trial(plan)
         assert certificate is not None
         best, best_s = plan, trial.cost_s if trial.fits else inf
-        look_s = 0.0
-        if not certificate.bound_s:
-            return best
+        look_s, is_by_bytes = 0.0, setting.limits.model is MemoryModel.IDEAL
+        if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
+            return best, trial.fits
         others: list[Policy] = [each() for each in ALTERNATIVES]
-        if setting.limits.model is MemoryModel.IDEAL:
+        if is_by_bytes:
             # Trials take as long as a search.
             others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
-            others = [structs.replace(self, recompute=False), *others] if self.recompute else others
+        is_good = best_s <= certificate.bound_s * (1 + GOOD)
+        if self.recompute and not is_good and self._search(setting, movable, deadline).kept_s(deadline) < best_s:
+            others.insert(0, structs.replace(self, recompute=False))
         for policy in others:
-            if best_s <= certificate.bound_s * (1 + NEAR):
-                break
-            if not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over):
+            is_late = not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over)
+            if is_late or best_s <= certificate.bound_s * (1 + NEAR):
                 break
             remaining_s = deadline.remaining_s
             # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
@@ -222,12 +224,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
                     best_s = trial.cost_s
                     best = replace(other, policy=self.label, passes=(), certificate=taken(other, certificate))
             look_s = max(look_s, deadline.spent_since(remaining_s))
-        return best
+        return best, best_s < inf
 
     def _is_of_the_class(self, plan: TrainingPlan, workload: Workload) -> bool:
         moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload)}
-        again = any(isinstance(each, Compute) and each.repeat for each in plan.operations)
-        return plan.workload == workload and moved.isdisjoint(RESIDENT) and (self.recompute or not again)
+        again = not self.recompute and any(isinstance(each, Compute) and each.repeat for each in plan.operations)
+        return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
 
 
 @dataclass(frozen=True)
