@@ -17,37 +17,27 @@ from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.program import Program
-from calibration.capture.request import LIBRARIES, check_checkpointing, check_update
+from calibration.capture.request import LIBRARIES, LoopOptions
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
 from calibration.capture.wrapped import EAGER, refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.training_loops import optimizer_named
-from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
-from vdnnsim.units import Precision
 
 
-def captured_object(  # noqa: PLR0913 - the words of the command
+def captured_object(
     model: Any,  # noqa: ANN401 - whatever a user gives
     inputs: Any,  # noqa: ANN401
     *,
     loss: Callable[[Any], torch.Tensor] | None,
     batch_size: int | None,
-    mode: Mode,
-    precision: Precision,
+    device: CaptureDevice,
     optimizer: str | type,
-    accumulate: int,
-    channels_last: bool,
-    lora: int | None = None,
-    in_backward: bool = False,
-    param_groups: int = 1,
-    loss_chunks: int = 1,
     parallel: str = "",
     position: int = 0,
-    checkpointing: str = "",
-    device: CaptureDevice,
+    **loop: Any,  # noqa: ANN401
 ) -> tuple[CapturedStep, Tape]:
     """Return one iteration of a copy of a model, and its tape.
 
@@ -56,33 +46,18 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         inputs: its arguments, as `arguments_of` takes them.
         loss: a scalar from what the model returns; None for its own or one that fits its output.
         batch_size: samples; None for the first size of the first tensor of the inputs.
-        mode: whether there is a backward.
-        precision: of computation.
+        device: of the capture.
         optimizer: a key of `OPTIMIZERS`, or a class of `torch.optim`.
-        accumulate: micro-batches before a step of the optimizer.
-        lora: rank of adapters around linear layers, with all else frozen; None for none.
-        channels_last: whether tensors of four dimensions lie in memory with their channels last.
-        in_backward: whether each parameter is updated in backward.
-        param_groups: groups of parameters that the optimizer updates one after the other.
-        loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
         parallel: layout over several GPUs, as `fsdp=8`; empty for one.
         position: of the captured rank in a pipeline.
-        checkpointing: of the model's blocks, as of a `Request`.
-        device: of the capture.
+        loop: others of `LoopOptions`.
 
     Raises:
         CaptureError: it cannot be captured.
     """
     name = _name(model)
-    for what, number in (
-        ("accumulate", accumulate),
-        ("lora", lora),
-        ("param_groups", param_groups),
-        ("loss_chunks", loss_chunks),
-    ):
-        if number is not None and number < 1:
-            raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
-    check_checkpointing(checkpointing)
+    options = LoopOptions(optimizer=optimizer_named(optimizer), **loop)
+    options.check_loop()
     if parallel and (device.real or device.compiled):
         raise CaptureError("parallel: found with real=True or compile=True, of which ranks cannot be captured yet")
     if inputs is None:
@@ -92,34 +67,24 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     if samples < 1 or (batch_size is not None and batch_size < 1):
         raise CaptureError(f"inputs: found a batch of {min(samples, batch_size or 0)}, expected one sample or more")
     sample, elements = sample_of(given)
-    assumed = AssumedLoss(name, accumulate)
+    assumed = AssumedLoss(name, options.accumulate)
     program = Program(
+        **options.loop,
         name=name,
         make_model=_maker(model, real=device.real),
         make_inputs=lambda: copied(given, values=device.real),
         loss=assumed if loss is None else loss,
-        optimizer=optimizer_named(optimizer),
-        mode=mode,
-        precision=precision,
         batch_size=samples if batch_size is None else batch_size,
-        accumulate=accumulate,
-        in_backward=in_backward,
-        param_groups=param_groups,
-        loss_chunks=loss_chunks,
-        lora=lora or 0,
         labels=assumed.labels,
-        channels_last=channels_last,
         layout=replace(parse_layout(parallel, "parallel"), position=position) if parallel else None,
-        checkpointing=checkpointing,
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),
         notes=(
-            *([NOTE.format(lora)] if lora else ()),
+            *([NOTE.format(options.lora)] if options.lora else ()),
             *([EAGER] if _is_compiled_in_place(model) and not device.compiled else ()),
         ),
     )
-    check_update(program)
     step, tape = capture_with_tape(program, device)
     return with_notes(step, assumed), tape
 

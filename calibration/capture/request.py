@@ -2,9 +2,10 @@
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -25,35 +26,22 @@ _LARGEST: Final = 10**9
 _MOST_MAKERS: Final = 10
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A model and how to capture it.
+class LoopOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The loop around a model: how it is run and updated.
 
     Attributes:
-        model: `my_model.py:make`; `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`, or such a name
-            alone where one library has it; a name of huggingface.co; or a `config.json`, or a folder with one.
-        image: sizes of an image, channels first; None for the model's own, or none.
-        tokens: of a sequence; None for the model's own, or none.
-        inputs: `my_model.py:inputs`, a function of the batch size, and of the tokens where these are given; None for
-            images or tokens.
+        optimizer: a key of `OPTIMIZERS`.
         lora: rank of adapters around linear layers, with all else frozen; None for none.
         accumulate: micro-batches before a step of the optimizer.
+        in_backward: whether each parameter is updated in backward, once its gradient is there, which is then freed.
         param_groups: groups of parameters that the optimizer updates one after the other.
-        loss_chunks: slices of the tokens whose cross entropy is computed one after the other.
-        channels_last: whether images and weights of convolutions are in channels-last memory format.
-        holds_output: whether the script keeps what forward returned until the next forward returns.
-        real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
-        pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
-        compute_capability: of the CUDA device for which fake tensors dispatch.
-        parallel: layout over several GPUs, as `fsdp=8`, one rank of which is captured; empty for one GPU.
-        position: of the captured rank in a pipeline, from 0 on.
+        loss_chunks: slices of the tokens whose cross entropy is computed one after the other (`chunked_loss`).
+        channels_last: whether tensors of four dimensions lie in memory with their channels last.
+        holds_output: whether the script keeps what forward returned until the next forward returns, as `outputs =
+            model(...)` in a loop does.
         checkpointing: of the model's blocks, `full`, `selective`, or of every so many, as `2`; empty for none.
     """
 
-    model: str
-    batch_size: int
-    image: tuple[int, ...] | None = None
-    tokens: int | None = None
-    inputs: str | None = None
     mode: Mode = Mode.TRAINING
     precision: Precision = Precision.FLOAT32
     optimizer: str = "sgd"
@@ -64,13 +52,67 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     loss_chunks: int = 1
     channels_last: bool = False
     holds_output: bool = False
+    checkpointing: str = ""
+
+    @property
+    def loop(self) -> dict[str, Any]:
+        """The options by name."""
+        return {key: getattr(self, key) for key in LoopOptions.__struct_fields__}
+
+    def check_loop(self, spelled: Callable[[str], str] = str) -> None:
+        """Refuse numbers out of range, an unknown way of checkpointing, and what excludes updates in backward.
+
+        Raises:
+            CaptureError: the message has the name of an option as it is `spelled`.
+        """
+        for key in ("lora", "accumulate", "param_groups", "loss_chunks"):
+            check_count(spelled(key), getattr(self, key))
+        check_checkpointing(self.checkpointing)
+        if not self.in_backward:
+            return
+        for is_found, what in (
+            (self.accumulate > 1, f"{self.accumulate} micro-batches, whose gradients are updated with after the last"),
+            (self.param_groups > 1, f"{self.param_groups} groups of parameters, which are updated at the end"),
+            (self.precision is Precision.AMP_FLOAT16, "a gradient scaler, which looks at all gradients first"),
+        ):
+            if is_found:
+                raise CaptureError(f"in_backward: found with {what}; expected one of the two")
+
+
+def check_count(option: str, number: int | None) -> None:
+    """Refuse a number that is stated and not above 0."""
+    if number is not None and not 1 <= number <= _LARGEST:
+        raise CaptureError(f"{option}: found {number}, expected an integer from 1 on")
+
+
+class Request(LoopOptions, frozen=True, kw_only=True):
+    """A model and how to capture it.
+
+    Attributes:
+        model: `my_model.py:make`; `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`, or such a name
+            alone where one library has it; a name of huggingface.co; or a `config.json`, or a folder with one.
+        image: sizes of an image, channels first; None for the model's own, or none.
+        tokens: of a sequence; None for the model's own, or none.
+        inputs: `my_model.py:inputs`, a function of the batch size, and of the tokens where these are given; None for
+            images or tokens.
+        real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
+        pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
+        compute_capability: of the CUDA device for which fake tensors dispatch.
+        parallel: layout over several GPUs, as `fsdp=8`, one rank of which is captured; empty for one GPU.
+        position: of the captured rank in a pipeline, from 0 on.
+    """
+
+    model: str
+    batch_size: int
+    image: tuple[int, ...] | None = None
+    tokens: int | None = None
+    inputs: str | None = None
     real: bool = False
     pretended: str = ""
     compiled: bool = False
     compute_capability: tuple[int, int] = (8, 9)
     parallel: str = ""
     position: int = 0
-    checkpointing: str = ""
 
     @property
     def layout(self) -> Layout | None:
@@ -115,18 +157,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             CaptureError: a number is out of range, a file is missing, or the library is unknown.
         """
-        for what, number in (
-            ("--batch", self.batch_size),
-            ("--tokens", self.tokens),
-            ("--lora", self.lora),
-            ("--accumulate", self.accumulate),
-            ("--param-groups", self.param_groups),
-            ("--loss-chunks", self.loss_chunks),
-        ):
-            if number is not None and not 1 <= number <= _LARGEST:
-                raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
-        check_update(self)
-        check_checkpointing(self.checkpointing)
+        check_count("--batch", self.batch_size)
+        check_count("--tokens", self.tokens)
+        self.check_loop(lambda key: f"--{key.replace('_', '-')}")
         if self.layout is not None and (self.runs or self.compiled):
             what = "--compile" if self.compiled else "real tensors"
             raise CaptureError(f"--parallel: found with {what}, of which ranks cannot be captured yet")
@@ -165,43 +198,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
             )
         return source
-
-
-class Update(Protocol):
-    """What an update in backward excludes: a capture's request or its program."""
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether each parameter is updated in backward."""
-
-    @property
-    def accumulate(self) -> int:
-        """Micro-batches before an update."""
-
-    @property
-    def param_groups(self) -> int:
-        """Groups of parameters."""
-
-    @property
-    def precision(self) -> Precision:
-        """Of computation."""
-
-
-def check_update(asked: Update) -> None:
-    """Refuse what cannot be together with updates in backward.
-
-    Raises:
-        CaptureError: an update needs all gradients, or those of several micro-batches.
-    """
-    if not asked.in_backward:
-        return
-    for is_found, what in (
-        (asked.accumulate > 1, f"{asked.accumulate} micro-batches, whose gradients are updated with after the last"),
-        (asked.param_groups > 1, f"{asked.param_groups} groups of parameters, which are updated at the end"),
-        (asked.precision is Precision.AMP_FLOAT16, "a gradient scaler, which looks at all gradients first"),
-    ):
-        if is_found:
-            raise CaptureError(f"in_backward: found with {what}; expected one of the two")
 
 
 def _type_in(config: Path) -> str:

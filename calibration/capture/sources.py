@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
 from types import MappingProxyType
@@ -60,7 +60,7 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
         for each in chain((request,), others):
             program, loss = program_of(each)
             loss = losses.setdefault((each.batch_size, each.tokens), loss)
-            asked.append((each, replace(program, loss=loss, labels=loss.labels), loss))
+            asked.append((each, msgspec.structs.replace(program, loss=loss, labels=loss.labels), loss))
             yield asked[-1][1]
 
     device = CaptureDevice(
@@ -119,24 +119,14 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
     given = _Inputs(request, named)
     loss = AssumedLoss(request.model, request.accumulate)
     program = Program(
+        **request.loop,
         name=request.name,
         make_model=make_model,
         make_inputs=given.make,
         loss=loss,
-        optimizer=request.optimizer,
-        mode=request.mode,
-        precision=request.precision,
         batch_size=request.batch_size,
-        accumulate=request.accumulate,
-        in_backward=request.in_backward,
-        param_groups=request.param_groups,
-        loss_chunks=request.loss_chunks,
-        lora=request.lora or 0,
         labels=loss.labels,
-        channels_last=request.channels_last,
         layout=request.layout,
-        checkpointing=request.checkpointing,
-        holds_output=request.holds_output,
         sample=given.sample,
         sample_elements=given.tokens if given.sample == "sequence" else 1,
         versions=", ".join(versions),

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 from weakref import WeakSet
 
+import msgspec
 import torch
 from torch.autograd.graph import Node, saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -73,7 +74,7 @@ def measure(program: Program) -> Measured:
 
 def replace_loss(iteration: Iteration, loss: Callable[[Any], torch.Tensor]) -> Iteration:
     """Return an iteration that ends in another loss."""
-    return replace(iteration, program=replace(iteration.program, loss=loss))
+    return replace(iteration, program=msgspec.structs.replace(iteration.program, loss=loss))
 
 
 def _warm(program: Program) -> Iteration:

@@ -1,12 +1,13 @@
 """A rank of several on a pretended GPU, where PyTorch's own code runs in its fake process group, and its replay."""
 
+import dataclasses
 import gc
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
@@ -174,7 +175,7 @@ def test_peak_and_sends_of_a_stage_are_those_of_its_replay(layout: str, position
     check(
         replace(
             made,
-            layout=replace(made.layout, position=position),
+            layout=dataclasses.replace(made.layout, position=position),
             make_model=lambda: Decoder(4),
             make_inputs=lambda: ((torch.randn(SAMPLES // 8, TOKENS, WIDTH),), {}),
             batch_size=SAMPLES // 8,

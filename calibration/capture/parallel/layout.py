@@ -130,7 +130,7 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     return layout
 
 
-def check_beside(layout: Layout, *, lora: int, checkpointing: str, loss_chunks: int) -> None:
+def check_beside(layout: Layout, *, lora: int | None, checkpointing: str, loss_chunks: int) -> None:
     """Refuse what a layout cannot be captured with.
 
     Raises:

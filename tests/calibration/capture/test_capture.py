@@ -1,10 +1,10 @@
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture, capture_batches

@@ -1,10 +1,10 @@
 """Checkpointing of two blocks: of each the first product, a relu, the second product, and an addition."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture
