@@ -36,7 +36,7 @@ STREAM_COLORS: Final = {
     "fetch on demand": _ON_DEMAND,
     "exchange of gradients": EXCHANGE,
     "communication": _COLLECTIVE,
-    "pipeline": _PIPELINE,
+    "send or receive": _PIPELINE,
 }
 """By `kind_of` an operation."""
 STALL_COLORS: Final = {
@@ -76,7 +76,7 @@ def kind_of(operation: Operation) -> str:
         case Prefetch(on_demand=on_demand):
             return "fetch on demand" if on_demand else "prefetch"
         case Communicate(stream=Stream.SEND | Stream.RECEIVE):
-            return "pipeline"
+            return "send or receive"
         case Communicate():
             return "communication"
         case _:

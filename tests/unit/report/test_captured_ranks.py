@@ -64,4 +64,4 @@ def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> Non
     assert "stages wait for each other" in line
     assert "batch 2 in 2 micro-batches, float32" in caption(result)
     exchanges = [each for each in result.subject.trace.plan.operations if isinstance(each, Communicate)]
-    assert set(map(kind_of, exchanges)) == {"pipeline"}
+    assert set(map(kind_of, exchanges)) == {"send or receive"}

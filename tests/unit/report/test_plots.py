@@ -120,7 +120,7 @@ def test_the_timeline(result: ScenarioResult, move: PolicyResult, keep: PolicyRe
     stalls = " (and its stalls)"
     assert written[-4:] == ["forward", "backward weights", f"offload{stalls}", f"fetch on demand{stalls}"]
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == ["compute stream", "memory stream", "stalls"]
+    assert labels == ["compute stream", "stalls", "memory stream"]
 
 
 def test_rows_without_a_bar_are_left_out(result: ScenarioResult, keep: PolicyResult) -> None:

@@ -1,7 +1,7 @@
 """All GPUs of a server over one iteration, and the bandwidth of each link against its capacity."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +21,8 @@ from vdnnsim.report.plots.style import keep_left_spine_only, name_band, new_figu
 from vdnnsim.report.scale import Scale, percent, rate_of_bytes_scale, time_scale
 from vdnnsim.units import format_seconds
 
-_BAND = 3.5
-"""Height of a GPU's band, of which its streams fill three."""
-_ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 1.0, Stream.COMMUNICATION: 0.0}
+_GAP = 0.5
+"""Height between two GPUs, in rows."""
 _HEIGHT = 0.86
 _NAMES = {Stream.COMPUTE: "kernels", Stream.MEMORY: "copies", Stream.COMMUNICATION: "gradients"}
 _MOST_WRITTEN_ON = 4
@@ -62,29 +61,44 @@ def gpus_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figur
     figure = new_figure(gpus_title(result, rows), subtitle)
     axes = figure.subplots()
     figure.subplots_adjust(left=0.15, right=0.975, top=0.86, bottom=0.2)
-    window, bars = Window(0.0, iteration_s), [bar for row in rows for bar in _bars(result, row)]
+    places = _places(result, rows)
+    window, bars = Window(0.0, iteration_s), [bar for row in rows for bar in _bars(result, row, places)]
     for are_copies, edge in ((False, 0.0), (True, _EDGE)):
         of_these = [bar for bar in bars if (bar.look in _COPIES) is are_copies]
         draw_bars(axes, of_these, window, height=_HEIGHT, edge=edge)
     for bar in bars if result.gpus <= _MOST_WRITTEN_ON else ():
         write_on(axes, window, bar, 12)
-    _name_rows(axes, result)
+    _name_rows(axes, result, places)
     write_legend(figure, _legend(bars), fontsize=14, rows=2)
     return figure
 
 
-def _bars(result: ScenarioResult, row: PolicyResult) -> Iterator[Bar]:
-    plan, bottom = row.trace.plan, (result.gpus - 1 - row.gpu) * _BAND
+def _places(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> dict[Stream, float]:
+    """Return the streams that have anything on some GPU, from above, and their rows in a GPU's band."""
+    streams = [Stream.COMPUTE]
+    if any(row.trace.copies for row in rows):
+        streams.append(Stream.MEMORY)
+    if result.gradients:
+        streams.append(Stream.COMMUNICATION)
+    return {stream: float(place) for place, stream in zip(reversed(range(len(streams))), streams, strict=True)}
+
+
+def _bottom(result: ScenarioResult, gpu: int, places: Mapping[Stream, float]) -> float:
+    return (result.gpus - 1 - gpu) * (len(places) + _GAP)
+
+
+def _bars(result: ScenarioResult, row: PolicyResult, places: Mapping[Stream, float]) -> Iterator[Bar]:
+    plan, bottom = row.trace.plan, _bottom(result, row.gpu, places)
     for span in row.trace.spans_on(Stream.COMPUTE):
-        yield span_bar(row.trace, span, bottom + _ROWS[Stream.COMPUTE])
+        yield span_bar(row.trace, span, bottom + places[Stream.COMPUTE])
     timed = timed_copies(row.trace, result.server, row.gpu)
     for (span, copy), taken in zip(row.trace.copies, timed, strict=True):
         look = replace(copy_look(taken.stretch), hatched=isinstance(copy, Prefetch))
         name = plan.buffers[copy.buffer].name.removeprefix("map ")
-        yield Bar(bottom + _ROWS[Stream.MEMORY], span.start_s, span.end_s, look, name)
+        yield Bar(bottom + places[Stream.MEMORY], span.start_s, span.end_s, look, name)
     assert row.server_trace is not None
-    place = bottom + _ROWS[Stream.COMMUNICATION]
-    for each in exchanges(row.server_trace):
+    for each in exchanges(row.server_trace) if result.gradients else ():
+        place = bottom + places[Stream.COMMUNICATION]
         yield Bar(place, each.arrivals_s[row.gpu], each.begin_s, _WAITING, "")
         yield Bar(place, each.begin_s, each.end_s, _EXCHANGE, plan.layers[each.layer])
 
@@ -94,19 +108,18 @@ def copy_look(stretch: float) -> Look:
     return next(look for end, look in _STRETCHES if stretch <= end)
 
 
-def _name_rows(axes: Axes, result: ScenarioResult) -> None:
-    streams = [stream for stream in _ROWS if result.gradients or stream is not Stream.COMMUNICATION]
-    bottoms = [(result.gpus - 1 - gpu) * _BAND for gpu in range(result.gpus)]
-    points = min(14.0, 150 / (result.gpus * len(streams)) + 3)
+def _name_rows(axes: Axes, result: ScenarioResult, places: Mapping[Stream, float]) -> None:
+    bottoms = [_bottom(result, gpu, places) for gpu in range(result.gpus)]
+    points = min(14.0, 150 / (result.gpus * len(places)) + 3)
     axes.set_yticks(
-        [bottom + _ROWS[stream] for bottom in bottoms for stream in streams],
-        [_NAMES[stream] for stream in streams] * result.gpus,
+        [bottom + place for bottom in bottoms for place in places.values()],
+        [_NAMES[stream] for stream in places] * result.gpus,
         fontsize=points,
     )
     for gpu, bottom in enumerate(bottoms):
-        middle = bottom + sum(_ROWS[stream] for stream in streams) / len(streams)
+        middle = bottom + (len(places) - 1) / 2
         name_band(axes, f"GPU {gpu}", middle, 15 if result.gpus <= _MOST_WRITTEN_ON else 13)
-    axes.set_ylim(min(_ROWS[stream] for stream in streams) - 0.7, bottoms[0] + _ROWS[Stream.COMPUTE] + 0.7)
+    axes.set_ylim(-0.7, bottoms[0] + places[Stream.COMPUTE] + 0.7)
     keep_left_spine_only(axes)
 
 

@@ -132,9 +132,9 @@ def draw_halves(
 
 
 def trace_bars(trace: IterationTrace, rows: Mapping[Stream | None, float]) -> list[Bar]:
-    """Return the bars of all spans and stalls; `rows` has the row of stalls under None."""
+    """Return the bars of all spans and, where `rows` has a row for them under None, of stalls."""
     spans = [span_bar(trace, span, rows[span.stream]) for span in trace.spans]
-    return spans + [stall_bar(stall, rows[None]) for stall in trace.stalls]
+    return spans + [stall_bar(stall, rows[None]) for stall in trace.stalls if None in rows]
 
 
 def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
@@ -196,14 +196,7 @@ def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -
     return [Patch(facecolor=color, label=name) for color, name in names.items()]
 
 
-_ROWS = {
-    Stream.COMPUTE: 2.0,
-    Stream.MEMORY: 0.0,
-    Stream.COMMUNICATION: -1.0,
-    Stream.SEND: -2.0,
-    Stream.RECEIVE: -3.0,
-    None: 1.0,
-}
+_FROM_ABOVE: Final = (Stream.COMPUTE, None, Stream.MEMORY, Stream.COMMUNICATION, Stream.SEND, Stream.RECEIVE)
 """Rows of the streams, and of stalls under None."""
 _HEIGHT = 0.8
 _LEAST_ROWS: Final = 2.2
@@ -226,18 +219,19 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     left = 0.18 if trace.spans_on(Stream.COMMUNICATION) else 0.135
     figure.subplots_adjust(left=left, right=0.97, top=0.79, bottom=0.2, hspace=0.3)
     iteration, window = Window(0.0, trace.iteration_s), magnified_window(trace)
-    bars = trace_bars(trace, _ROWS)
+    names = {stream: name for stream in _FROM_ABOVE if (name := _row_name(trace, stream))}
+    rows = {stream: -float(number) for number, stream in enumerate(names)}
+    bars = trace_bars(trace, rows)
     halves = draw_halves(figure, bars, iteration, window, heights=(2, 3), height=_HEIGHT)
-    rows = {name: row for stream, row in _ROWS.items() if (name := _row_name(trace, stream))}
     low, high = min(rows.values()) - 0.6, max(rows.values()) + 0.6
     margin = max(0.0, _LEAST_ROWS - (high - low)) / 2
     for axes in halves:
         axes.set_ylim(low - margin, high + margin)
-        axes.set_yticks([*rows.values()], [*rows])
+        axes.set_yticks([*rows.values()], [*names.values()])
     part = halves[1]
     if waits_for_copies(trace):
         part.set_xlabel(f"{part.get_xlabel()}, where copies are waited for most")
-    _write_names(part, list(filter(window.shows, bars)), window)
+    _write_names(part, list(filter(window.shows, bars)), window, rows.get(None))
     write_legend(figure, color_patches((trace,), (iteration, window)), fontsize=14, rows=2)
     return figure
 
@@ -265,8 +259,8 @@ def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
     return f"one iteration of {format_seconds(shown.metrics.iteration_s)}{unfit}; {causes or 'no stalls'}{rival}{note}"
 
 
-def _write_names(axes: Axes, shown: list[Bar], window: Window) -> None:
-    stalls = [bar for bar in shown if bar.row == _ROWS[None]]
+def _write_names(axes: Axes, shown: list[Bar], window: Window, stalls_row: float | None) -> None:
+    stalls = [bar for bar in shown if bar.row == stalls_row]
     longest = max(stalls, key=lambda bar: bar.end_s - bar.start_s, default=None)
     for bar in shown:
         if not write_on(axes, window, bar, _POINTS) and bar is longest:
