@@ -105,6 +105,9 @@ _ABOUT: Final = (
     "plans are the same on any machine unless 30 s end them."
 )
 
+CAUSES: Final = Path(__file__).with_name("causes_of_misses.md")
+"""What is known of the misses, by hand."""
+
 
 def simulator(workload: CapturedWorkload, server: Server, nbytes: int | None = None) -> Simulator:
     """Return a machine, with so much memory for buffers."""
@@ -167,6 +170,7 @@ def transformers_page(rows: Sequence[Row]) -> str:
         (
             Heading("How near the planner comes to its bound on transformers", 1),
             Ready(_ABOUT),
+            Ready(CAUSES.read_text(encoding="utf-8").strip()),
             Bullets((*within, said)),
             *section("Misses", [_missed(row) for row in rows if not row.gap <= AIMS[0][0]]),
             Heading("All of them"),
