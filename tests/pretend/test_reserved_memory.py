@@ -84,7 +84,8 @@ def test_blocks_of_a_live_step_have_their_planned_addresses() -> None:
     asked = [(nbytes, offset) for nbytes, offset in own if nbytes > 1 << 20 and offset is not None]
 
     assert [nbytes for nbytes, _ in live] == [nbytes for nbytes, _ in asked]
-    segments = [range(each["address"], each["address"] + each["total_size"]) for each in torch.cuda.memory_snapshot()]
+    found = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    segments = [range(each["address"], each["address"] + each["total_size"]) for each in found]
     displaced = {
         (next(each for each in segments if address in each), address - offset)
         for (_, address), (_, offset) in zip(live, asked, strict=True)
