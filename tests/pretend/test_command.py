@@ -91,7 +91,7 @@ def test_a_step_lasts_what_the_rates_say(pretend: Pretend) -> None:
 
 
 def test_out_of_memory_names_a_card_that_fits(pretend: Pretend) -> None:
-    """20 GiB fit into 23.7, 10 more do not; together with a context 30 GiB fit into 31.7, the smallest card above."""
+    """20 GiB fit into 23.7, 10 more do not; together with a context 30 GiB fit into 31.4, the smallest card above."""
     done = pretend("""
 import torch
 first = torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
@@ -104,7 +104,7 @@ second = torch.empty(10 << 30, dtype=torch.uint8, device="cuda")
     assert refused["place"]["line"] == f"{done.folder.parent}/train.py:4"
     assert "does not fit: in step 1, in code outside of modules (train.py:4)" in done.told
     assert "with unlimited memory it takes 30.0 GiB allocated, 30.0 GiB reserved, 30.5 GiB by the driver" in done.told
-    assert "v100 (31.7 GiB) is the smallest known card" in done.told
+    assert "rtx_5090 (31.4 GiB) is the smallest known card" in done.told
     assert (done.folder / "again.log").read_bytes() == b""
 
 
