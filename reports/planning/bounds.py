@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 import msgspec
@@ -220,12 +220,15 @@ def _times(over_bound: float) -> str:
     return "-" if math.isnan(over_bound) else f"{over_bound:.4f}"
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows that were written earlier, none where there is no file."""
+Kept = TypeVar("Kept")
+
+
+def read_rows(path: Path, kind: type[Kept]) -> list[Kept]:
+    """Return the rows of a kind that were written earlier, none where there is no file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return msgspec.convert(list(csv.DictReader(file)), list[Row], strict=False)
+        return [msgspec.convert(row, kind, strict=False) for row in csv.DictReader(file)]
 
 
 @click.command()
@@ -236,7 +239,7 @@ def main(out: Path, networks: Sequence[str]) -> None:
     path = out / "planner.csv"
     found: dict[str, list[Row]] = {network: [] for network in NETWORKS}
     if networks:
-        for row in read_rows(path):
+        for row in read_rows(path, Row):
             found[row.network].append(row)
     for network in networks or NETWORKS:
         found[network] = []

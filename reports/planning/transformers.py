@@ -3,7 +3,6 @@
 Takes some hour of one core. Rows of other models, cards or memories are kept.
 """
 
-import csv
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -13,8 +12,8 @@ from statistics import median
 from typing import Final
 
 import click
-import msgspec
 
+from reports.planning.bounds import read_rows
 from reports.planning.models import MODELS
 from vdnnsim.api.captured import capture
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -185,14 +184,6 @@ def _missed(row: Row) -> str:
     return f"{row.model} on {row.card} in {row.memory_gib:.1f} GiB: {what}. {row.costs_most}{ended}"
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a file, none where there is none."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return msgspec.convert(list(csv.DictReader(file)), list[Row], strict=False)
-
-
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent, help="Where to write.")
 @click.option("--card", "cards", multiple=True, type=click.Choice(CARDS), default=CARDS)
@@ -210,7 +201,7 @@ def main(out: Path, cards: Sequence[str], memories: Sequence[str], names: Sequen
         for card in cards:
             for row in rows_of(name, card, workload, memories):
                 click.echo("  ".join(row.cells), err=True)
-                rows = [*(each for each in read_rows(path) if each.place != row.place), row]
+                rows = [*(each for each in read_rows(path, Row) if each.place != row.place), row]
                 rows.sort(key=lambda each: each.place)
                 write_csv(path, COLUMNS, map(astuple, rows))
                 (out / "transformers.md").write_text(transformers_page(rows))
