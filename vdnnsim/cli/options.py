@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -112,18 +111,14 @@ TIME_LIMIT = click.option(
 
 def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
     """Return a scenario with a time limit for its policies that search; raise InputError if none does."""
-    import msgspec
-
     from vdnnsim.policies.interface import is_search
 
     if time_limit is None:
         return scenario
-    searching = set(filter(is_search, scenario.policies))
-    if not searching:
+    if not any(map(is_search, scenario.policies)):
         raise InputError("--time-limit: none of the policies searches, expected one with the option time_limit")
     parse_time_limit(time_limit)
-    changed = {each: msgspec.structs.replace(each, time_limit=time_limit) for each in searching}
-    return replace(scenario, policies=tuple(changed.get(each, each) for each in scenario.policies))
+    return scenario.limited(time_limit)
 
 
 def parse_time_limit(text: str) -> "TimeLimit":

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from vdnnsim.analysis.results import Setup
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload, under_autocast
-from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.interface import Policy, is_search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,13 @@ class Scenario(Setup):
         if self.captured is None:
             return replace(self.workload, batch_size=batch_size)
         return self.captured.workload(batch_size)
+
+    def limited(self, time_limit: str) -> "Scenario":
+        """Return the scenario with a time limit, as `20 s wall`, for its policies that search."""
+        searching = {
+            each: msgspec.structs.replace(each, time_limit=time_limit) for each in filter(is_search, self.policies)
+        }
+        return replace(self, policies=tuple(searching.get(each, each) for each in self.policies))
 
     def at_tokens(self, tokens: int) -> "Scenario":
         """Return the scenario on sequences of another length.

@@ -3,14 +3,11 @@
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from vdnnsim.analysis.columns import cells
 from vdnnsim.analysis.kernel_origins import joined_origins
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.planning.deadline import TimeLimit
-from vdnnsim.policies.interface import is_search
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
 from vdnnsim.report.document import plain_table, titled_table
 from vdnnsim.report.findings import caption
@@ -42,9 +39,7 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
         StudyError: the workload has no sequences, and the longest is asked for.
         PolicyError: no policy has a plan.
     """
-    part = str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies)))
-    policies = (msgspec.structs.replace(each, time_limit=part) if is_search(each) else each for each in asked.policies)
-    asked = replace(asked, policies=tuple(policies))
+    asked = asked.limited(str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
     sample = sample_of(asked.workload.graph)
     what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
     columns = (*LARGEST, "tokens") if longest else LARGEST
