@@ -5,7 +5,7 @@ The `feature_` metrics count feature-extraction layers alone, the scope of the v
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from vdnnsim.analysis.memory import features_only, maximum_bytes, mean_bytes, peak_by_kind, step_mean_bytes
@@ -71,14 +71,24 @@ def performance_ratios(oracle: RunMetrics, metrics: RunMetrics) -> tuple[float, 
 
 
 def bubble_seconds(ranks: Sequence[RunMetrics]) -> float:
-    """Return how long the ranks of a pipeline wait for other stages or for their end, on average."""
-    end_s = max(each.iteration_s for each in ranks)
-    return fmean(dict(each.stall_by_cause).get(StallCause.PIPELINE, 0.0) + end_s - each.iteration_s for each in ranks)
+    """Return how long the ranks of a pipeline wait for other stages, on average."""
+    return fmean(dict(each.stall_by_cause).get(StallCause.PIPELINE, 0.0) for each in ranks)
 
 
-def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:
-    plan = trace.plan
-    stalls = stall_seconds(trace)
+def measure(trace: IterationTrace, batch_size: int, pipeline_s: float | None = None) -> RunMetrics:
+    """Return the metrics of an iteration.
+
+    Args:
+        trace: the iteration.
+        batch_size: its samples.
+        pipeline_s: when the last rank of a pipeline is done, for which the others wait before they begin anew.
+    """
+    plan, stalls, feature_s = trace.plan, stall_seconds(trace), feature_seconds(trace)
+    if pipeline_s is not None:
+        wait_s = pipeline_s - trace.iteration_s
+        waits = Counter(dict(stalls)) + Counter({StallCause.PIPELINE: wait_s})
+        stalls, feature_s = tuple(waits.most_common()), feature_s + wait_s
+        trace = replace(trace, iteration_s=pipeline_s)
     return RunMetrics(
         iteration_s=trace.iteration_s,
         images_per_s=batch_size / trace.iteration_s,
@@ -88,7 +98,7 @@ def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:
         peak_by_kind=peak_by_kind(trace),
         feature_max_memory_bytes=maximum_bytes(trace, features_only),
         feature_step_mean_memory_bytes=step_mean_bytes(trace, features_only),
-        feature_iteration_s=feature_seconds(trace),
+        feature_iteration_s=feature_s,
         offloaded_bytes=sum(plan.copied_bytes(op) for op in plan.operations if isinstance(op, Offload)),
         prefetched_bytes=sum(plan.copied_bytes(op) for op in plan.operations if isinstance(op, Prefetch)),
         host_memory_bytes=trace.host_bytes,

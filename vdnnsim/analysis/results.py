@@ -110,8 +110,8 @@ class PolicyResult:
 
 
 def slowest_of(rows: Iterable[PolicyResult]) -> PolicyResult:
-    """Return the slowest GPU of a policy, or one on which it does not fit."""
-    return max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s))
+    """Return the slowest GPU of a policy, or one on which it does not fit; of equal ones that with the most memory."""
+    return max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s, row.trace.pool_bytes))
 
 
 @dataclass(frozen=True, slots=True)

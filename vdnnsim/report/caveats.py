@@ -146,7 +146,7 @@ def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
     """
     if result.workload.has_pipeline:
         metrics = [row.metrics for row in rows]
-        waits = bubble_seconds(metrics) / max(each.iteration_s for each in metrics)
+        waits = bubble_seconds(metrics) / metrics[0].iteration_s
         return f"stages wait for each other {percent(waits)} of the time on average, the bubble"
     copies = [timed_copies(row.trace, result.server, row.gpu) for row in rows]
     if not any(copies):

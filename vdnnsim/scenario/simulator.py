@@ -132,7 +132,7 @@ class Simulator:
         for gpu, (plan, placement, trace) in enumerate(
             zip(planned.plans, planned.placements, server_trace.gpus, strict=True)
         ):
-            metrics = measure(trace, self.workload.batch_size)
+            metrics = measure(trace, self.workload.batch_size, self._pipeline_s(server_trace))
             ratio, feature_ratio = performance_ratios(oracle or metrics, metrics)
             rows.append(
                 PolicyResult(
@@ -155,6 +155,9 @@ class Simulator:
         server_trace = self.replay(plans, once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
+
+    def _pipeline_s(self, trace: ServerTrace) -> float | None:
+        return trace.iteration_s if self.workload.has_pipeline else None
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
         """Replay a plan once, of several GPUs on each, and return the slowest trial."""

@@ -183,13 +183,13 @@ def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profi
     scenario = scenario_of(model, step.model, profile, (policy,))
     simulator = simulator_of(scenario)
     planned = simulator.planned(policy)
-    traces = simulator.replay(planned.plans, planned.replayed).gpus
+    replayed = simulator.replay(planned.plans, planned.replayed)
+    traces, iteration_s = replayed.gpus, replayed.iteration_s
     held = max(runtime_bytes(each, server.gpu) for each in traces)
     if held > (most := certain_bytes(server.gpu.memory_bytes)) or planned.refusals:
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
         return Refused(layout, f"{whole}; {format_bytes(most)} are sure to fit")
-    metrics = [measure(each, step.batch_size) for each in traces]
-    iteration_s = max(each.iteration_s for each in traces)
+    metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
     origins = kernel_origins(planned.plans, simulator.cost_model)
     flop_ratio = None if peak is None else fmean(map(model_flop, steps)) / (iteration_s * peak)

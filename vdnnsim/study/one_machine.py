@@ -6,7 +6,7 @@ from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.machines import Offer, Unfit
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import maximum_bytes, runtime_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.ranks import machine_of_rank
@@ -151,9 +151,9 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         policy=plans[0].policy,
         iteration_s=metrics.iteration_s,
         samples_per_s=scenario.batches * metrics.images_per_s,
-        asked_bytes=metrics.max_memory_bytes,
-        reserved_bytes=slowest.pool_bytes,
-        held_bytes=runtime_bytes(slowest, gpu),
+        asked_bytes=max(map(maximum_bytes, replayed.gpus)),
+        reserved_bytes=max(each.pool_bytes for each in replayed.gpus),
+        held_bytes=max(runtime_bytes(each, gpu) for each in replayed.gpus),
         memory_bytes=profile.server.gpu.memory_bytes,
         trust=trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
         notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),

@@ -157,7 +157,10 @@ def test_a_stall_while_the_host_pins_memory_counts_as_feature_extraction() -> No
 
 
 def test_stages_of_a_pipeline_wait_for_each_other_and_for_the_last_to_end() -> None:
-    """One ends after 4 s, of which it waits for 1 s, the other after 3 s without waiting: 1 s each."""
-    metrics = measure(toy_trace(Base(), 1), batch_size=1)
-    first = replace(metrics, iteration_s=4.0, stall_by_cause=((StallCause.PIPELINE, 1.0),))
-    assert bubble_seconds((first, replace(metrics, iteration_s=3.0, stall_by_cause=()))) == 1.0
+    """One is done 2 s before the other, which waited for 1 s: 1.5 s each, and both train at the pace of the last."""
+    trace = toy_trace(Base(), 1)
+    end_s = trace.iteration_s
+    first = measure(replace(trace, iteration_s=end_s - 2), 1, end_s)
+    assert (first.iteration_s, first.images_per_s, first.stall_s) == (end_s, 1 / end_s, 2.0)
+    assert first.feature_iteration_s == measure(trace, 1).feature_iteration_s + 2
+    assert bubble_seconds((first, replace(first, stall_by_cause=((StallCause.PIPELINE, 1.0),)))) == 1.5

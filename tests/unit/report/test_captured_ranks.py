@@ -62,6 +62,9 @@ def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> Non
     assert (asked.gpus, asked.batches, len(result.results)) == (2, 1, 2)
     (line,) = contention_lines(result)
     assert "stages wait for each other" in line
+    assert {(each.metrics.iteration_s, each.performance_ratio) for each in result.results} == {
+        (result.oracle.iteration_s, 1.0)
+    }
     assert "batch 2 in 2 micro-batches, float32" in caption(result)
     exchanges = [each for each in result.subject.trace.plan.operations if isinstance(each, Communicate)]
     assert set(map(kind_of, exchanges)) == {"send or receive"}
