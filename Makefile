@@ -10,7 +10,7 @@ WORKERS = 2
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test test-pretend lint docs bench attack clean
+.PHONY: run test test-pretend lint docs bench clean
 
 run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
@@ -44,10 +44,6 @@ docs: $(VENV)/ready-for-docs
 
 bench: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark
-
-# Hostile files of every kind that is read; the suite tries a few hundred, this 20,000 in some minutes.
-attack: $(VENV)/ready-to-test
-	$(BIN)/python -m tests.hostile 20000 --out reports/attack --workers $(WORKERS)
 
 clean:
 	rm -rf $(VENV) $(PRETEND) build dist docs/_build docs/reference/generated .coverage.json .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

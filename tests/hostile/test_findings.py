@@ -1,4 +1,4 @@
-"""Regressions that hostile inputs and the referee found."""
+"""Regressions that hostile inputs found."""
 
 import json
 import os

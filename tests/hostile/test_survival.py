@@ -1,7 +1,4 @@
-"""A full disk, a removed folder and signals during a command; nothing that was finished is lost.
-
-`python -m tests.hostile.kills 34` kills commands, `python -m tests.study.deaths 20 5` clusters.
-"""
+"""A full disk, a removed folder and signals during a command; nothing that was finished is lost."""
 
 import resource
 import shutil

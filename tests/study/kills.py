@@ -1,17 +1,10 @@
-"""Kills sweeps at random times and checks that nothing was lost: `python -m tests.study.kills 200`.
-
-After each kill the database is sound, every row in it is whole, and every finished point is still there. A study that
-ended between kills has the bytes of an undisturbed one.
-"""
+"""Sweeps that are killed: their database is sound, its rows are whole, and every finished point is still there."""
 
 import os
-import random
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,30 +80,3 @@ def kill_once(study: Path, out: Path, delay_s: float) -> bool:
         return False
     assert process.returncode == 0, "a sweep failed"
     return True
-
-
-def main(kills: int) -> None:
-    """Kill so many sweeps, each within the time that one takes, and print the results."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, draw = Path(name), random.Random(7)  # noqa: S311  # equal draws each time
-        study, begun_s = study_file(folder, 100), time.monotonic()
-        assert begin(study, folder / "undisturbed").wait() == 0, "a sweep failed"
-        lasted_s = time.monotonic() - begun_s
-        expected = (folder / "undisturbed" / "results.csv").read_bytes()
-        killed = amid = ended = 0
-        out = folder / "out0"
-        while killed < kills:
-            if kill_once(study, out, draw.uniform(0.1, lasted_s)):
-                assert (out / "results.csv").read_bytes() == expected, "results differ"
-                ended += 1
-                out = folder / f"out{ended}"
-            else:
-                killed += 1
-                amid += bool(look(out).keys)
-        assert begin(study, out).wait() == 0, "a sweep failed"
-        assert (out / "results.csv").read_bytes() == expected, "results differ"
-        sys.stdout.write(f"{killed} kills, {amid} of them amid results; {ended + 1} studies came to equal bytes\n")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

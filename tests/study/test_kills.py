@@ -1,4 +1,4 @@
-"""A short version of `tests.study.kills`: sweeps that are killed lose nothing."""
+"""Sweeps that are killed lose nothing."""
 
 from pathlib import Path
 
