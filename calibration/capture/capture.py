@@ -13,7 +13,7 @@ from torch import nn
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.checkpointing import running_within_hooks
 from calibration.capture.chunked_loss import NOTE
-from calibration.capture.failures import about_heads, failure_outside
+from calibration.capture.failures import about_heads, failure_outside, refuse_float8
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.given import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
@@ -176,6 +176,8 @@ def _recorded(
     let_go = {numbers[each]: end for each, end in let_go.items()}
     tape = recorder.tape.finish(numbers, let_go, recorder.records, returned)
     assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
+    if not device.real:
+        refuse_float8(recorder.records, modules.modules)
     if not device.real and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
         notes += ("The reserve of oneDNN's recurrent layers is missing: it is known only when they run (`--real`).",)
     step = _step(iteration.program, device, iteration, recorder.records, modules, storages, notes)

@@ -1,6 +1,7 @@
 """Messages of failed captures, in one line: the user's line, the module, the reason."""
 
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,21 +13,24 @@ from torch._subclasses.fake_tensor import (
 )
 
 from calibration.capture.parallel.layout import Layout
+from calibration.capture.record import Record
+from vdnnsim.dnn.step import Module
 from vdnnsim.errors import CaptureError
 
 _OURS = Path(__file__).parent
 _PYTORCH = Path(torch.__file__).parent
 
 
-def failure_of(failure: BaseException, operator: str, module: str) -> CaptureError:
+def failure_of(failure: BaseException, operator: str, module: str, *, of_rank: bool) -> CaptureError:
     """Return the error of an operator, as `aten.nonzero.default`, that failed in the module of a path."""
     where = f"{_line(traceback.extract_stack())}, in {f'module {module}' if module else 'the model'}: {operator}"
+    right = _EQUAL if of_rank else _REAL
     if isinstance(failure, DataDependentOutputException):
-        return CaptureError(f"{where} looks into computed values, which fake tensors do not have; {_REAL}")
+        return CaptureError(f"{where} looks into computed values, which fake tensors do not have; {right}")
     if isinstance(failure, DynamicOutputShapeException):
-        return CaptureError(f"{where} returns as many values as the data has; {_REAL}")
+        return CaptureError(f"{where} returns as many values as the data has; {right}")
     if isinstance(failure, UnsupportedOperatorException | NotImplementedError):
-        return CaptureError(f"{where} does not say what shapes it returns (`torch.library.register_fake`); {_REAL}")
+        return CaptureError(f"{where} does not say what shapes it returns (`torch.library.register_fake`); {right}")
     return CaptureError(f"{where}: {_first_line(failure)}")
 
 
@@ -40,6 +44,20 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
 
 
+def refuse_float8(records: Sequence[Record], modules: Sequence[Module]) -> None:
+    """Refuse products of narrower types than the cost model has rates of.
+
+    Raises:
+        CaptureError: there is one.
+    """
+    for each in records:
+        if each.name.startswith(("aten._scaled_mm", "aten._scaled_grouped_mm")):
+            raise CaptureError(
+                f"{modules[each.module].path or 'the model'}: {each.name}: products in float8 are not timed; expected "
+                "the model before torchao's convert_to_float8_training, in amp_bf16"
+            )
+
+
 def about_heads(failure: BaseException, layout: Layout | None) -> str:
     """Return what may be right where a view fails on the heads that one rank has; empty for another failure."""
     if layout is None or layout.tensor == 1 or "invalid for input of size" not in str(failure):
@@ -49,6 +67,10 @@ def about_heads(failure: BaseException, layout: Layout | None) -> str:
 
 RANKS: Final = "a function that makes it, with --parallel ranks=N, in Python parallel='ranks=N', for N GPUs"
 """What is right for a model that its own code wraps."""
+_EQUAL: Final = (
+    "expected shapes that follow from those of the inputs, of experts equal shares, as with a capacity for each, for "
+    "a rank has no values"
+)
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
 
 

@@ -98,7 +98,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         try:
             result = func(*args, **kwargs)
         except Exception as failure:
-            self.failure = failure, failure_of(failure, str(func), self._modules.path)
+            self.failure = failure, failure_of(failure, str(func), self._modules.path, of_rank=bool(self.opened))
             raise
         if self._only_failures:
             return result

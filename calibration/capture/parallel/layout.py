@@ -23,6 +23,13 @@ _DATA: Final[Mapping[str, str]] = MappingProxyType(
 """How the data is parallel, and what of PyTorch does it."""
 _TENSOR: Final = "tp"
 _PIPELINE: Final = "pp"
+_OF_DATA: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ep": "how many tokens an expert gets is known to its router alone (expert parallelism)",
+        "cp": "PyTorch shares out the tokens of attention by a context around the loop (context parallelism)",
+    }
+)
+"""What is not captured, and why."""
 _INTERLEAVE: Final = "interleave"
 _RESHARD: Final = "reshard=never"
 _SEQUENCE: Final = "sp=never"
@@ -103,6 +110,11 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     layout = Layout(text)
     for term in text.split(","):
         name, _, value = term.partition("=")
+        if name in _OF_DATA:
+            raise CaptureError(
+                f"{where}: found {quote(term)}; {_OF_DATA[name]}, expected ranks=N and a function that spreads its "
+                "model itself, in equal shares"
+            )
         if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_NEVER)):
             raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
         twice = {_TENSOR: layout.tensor, _PIPELINE: layout.pipeline, _INTERLEAVE: layout.interleave}.get(name, 1) > 1

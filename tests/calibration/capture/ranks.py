@@ -1,12 +1,13 @@
-"""A real process of two, which runs a model in a layout over gloo and writes its collectives.
+"""Real processes, which run a model in layouts over gloo and write the collectives of each rank.
 
-python -m tests.calibration.capture.ranks RANK PORT LAYOUT
+python -m tests.calibration.capture.ranks FOLDER LAYOUT...
 """
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -145,19 +146,38 @@ class Collectives(OperatorMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def main() -> None:
-    rank, port, layout = sys.argv[1:]
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": "2"}
-    distributed.init_process_group("gloo")
-    with rank_of(2):
+def asked_of(layout: str, rank: int) -> Program:
+    """Return the program of a rank, in a pipeline with micro-batches for all stages."""
+    parsed = parse_layout(layout)
+    return program(layout, position=rank // parsed.ranks_of_stage, accumulate=parsed.pipeline)
+
+
+def collectives_of(folder: str, layout: str, rank: int) -> list[Collective]:
+    asked = asked_of(layout, rank)
+    assert asked.layout is not None
+    ranks = asked.layout.ranks
+    store = f"file://{Path(folder) / layout}"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+    with rank_of(ranks):
         torch.manual_seed(0)
-        asked = program(layout)
         iteration = prepare(asked, asked.make_model(), "cpu", foreach=True)
         iteration.run(lambda _: None)
         with Collectives() as collectives:
             iteration.run(lambda _: None)
+        distributed.barrier()
     distributed.destroy_process_group()
-    sys.stdout.buffer.write(msgspec.json.encode(collectives.found))
+    return collectives.found
+
+
+def main() -> None:
+    folder, *layouts = sys.argv[1:]
+    # Forked, they share what PyTorch's import took.
+    context, found = get_context("fork"), []
+    for layout in layouts:
+        ranks = parse_layout(layout).ranks
+        with context.Pool(ranks) as pool:
+            found.append(pool.starmap(collectives_of, [(folder, layout, rank) for rank in range(ranks)], chunksize=1))
+    sys.stdout.buffer.write(msgspec.json.encode(found))
 
 
 if __name__ == "__main__":

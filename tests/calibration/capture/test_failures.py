@@ -45,6 +45,15 @@ def test_failures_name_file_line_and_reason(then: Callable[[Tensor], Any], why: 
     assert "\n" not in str(caught.value)
 
 
+def test_products_in_float8_are_refused_by_their_module() -> None:
+    def product(y: Tensor) -> Tensor:
+        narrow, one = torch.zeros(16, 16, device=y.device).to(torch.float8_e4m3fn), torch.ones(())
+        return y + torch._scaled_mm(narrow, narrow.t(), one, one, out_dtype=torch.bfloat16).sum()  # noqa: SLF001
+
+    with pytest.raises(CaptureError, match=r"aten\._scaled_mm.* before torchao's convert_to_float8_training"):
+        captured(product)
+
+
 def test_pytorch_logs_no_failure_beside() -> None:
     """It logs failures of shapes, as of a matrix and a cube in `torch.cat`, with a stack of many lines."""
     said: list[logging.LogRecord] = []

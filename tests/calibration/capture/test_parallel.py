@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import groupby
-from socket import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -28,7 +28,7 @@ from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.parallel.layout import Layout, parse_layout
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.request import Request
-from tests.calibration.capture.ranks import WIDTH, Attention, Block, Decoder, Net, program
+from tests.calibration.capture.ranks import WIDTH, Attention, Block, Decoder, Net, asked_of, program
 from tests.captured_steps import simulator
 from tests.toy import ROOT
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -88,6 +88,8 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
     [
         ("", "'' is not a layout"),
         ("fdsp=8", "'fdsp' is not a layout; did you mean 'fsdp'"),
+        ("fsdp=4,ep=4", "found 'ep=4'; how many tokens an expert gets is known to its router alone"),
+        ("cp=8", "found 'cp=8'; PyTorch shares out the tokens of attention"),
         ("fsdp", "found 'fsdp=', expected how many GPUs, from 2 on, as fsdp=8"),
         ("fsdp=1", "found 'fsdp=1', expected how many GPUs"),
         ("fsdp=-2", "found 'fsdp=-2', expected how many GPUs"),
@@ -495,6 +497,13 @@ def by_fsdp() -> nn.Module:
     return model
 
 
+def routed() -> nn.Module:
+    """Its first block hands on as many tokens as its router says."""
+    model = by_fsdp()
+    model.blocks[0].register_forward_hook(lambda _, __, y: y * float(y.detach().argmax(-1).sum()))
+    return model
+
+
 def by_hand() -> nn.Module:
     """Return a model on two times two GPUs, with split blocks, which are sharded in bfloat16."""
     model, mesh = Net(), init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -537,6 +546,7 @@ def test_a_model_that_is_wrapped_twice_over_a_mesh() -> None:
         (by_hand, {}, "--precision: found float32, expected amp_bfloat16"),
         (by_fsdp, {"lora": 2}, "lora: found with ranks=4, expected it in the function"),
         (lambda: nn.DataParallel(Net()), {}, "found DataParallel or FSDP1"),
+        (routed, {}, "looks into computed values.*of experts equal shares"),
         (lambda: init_device_mesh("cuda", (8,)), {}, "Mesh should not be bigger than default world size 4"),
     ],
 )
@@ -640,23 +650,24 @@ def test_a_pipeline_that_cannot_run_is_refused(asked: dict[str, object], message
         captured(**{"layout": "pp=2", "accumulate": 4, **asked})  # type: ignore[arg-type]  # fields of a program
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("layout", ["fsdp=2", "tp=2"])
-def test_two_processes_over_gloo_run_the_captured_collectives(layout: str) -> None:
-    with socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.calibration.capture.ranks", str(rank), str(port), layout],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank in range(2)
-    ]
-    expected = collectives(captured(layout))
+@pytest.mark.parametrize(
+    "layouts",
+    [("fsdp=2,tp=2", "pp=2,fsdp=2"), pytest.param(("fsdp=2", "tp=2", "hsdp=2x2"), marks=pytest.mark.thorough)],
+)
+def test_processes_over_gloo_run_the_captured_collectives(layouts: tuple[str, ...], tmp_path: Path) -> None:
+    """Two or four of them, of which those of one stage do the same as its captured rank."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "tests.calibration.capture.ranks", str(tmp_path), *layouts],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    expected = []
+    for layout in map(parse_layout, layouts):
+        positions = range(layout.pipeline)
+        stages = [capture(asked_of(layout.text, at * layout.ranks_of_stage), CaptureDevice()) for at in positions]
+        expected.append([collectives(each) for each in stages for _ in range(layout.ranks_of_stage)])
 
-    found = [msgspec.json.decode(each.communicate(timeout=120)[0], type=list[Collective]) for each in started]
+    found = msgspec.json.decode(started.communicate(timeout=120)[0], type=list[list[list[Collective]]])
 
-    assert found == [expected, expected]
+    assert found == expected
