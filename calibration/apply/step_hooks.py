@@ -254,11 +254,11 @@ class StepHooks:
 
     def _reach(self, point: int) -> None:
         while self._next_point <= point:
-            point, self._next_point = self._next_point, self._next_point + 1
-            for action in self._schedule.actions[point]:
+            reached, self._next_point = self._next_point, self._next_point + 1
+            for action in self._schedule.actions[reached]:
                 self._do(action)
             if self._pools_at:
-                self._pools.use(self._pools_at[point])
+                self._pools.use(self._pools_at[reached])
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Recompute):

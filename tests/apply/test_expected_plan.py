@@ -6,6 +6,7 @@ from itertools import groupby
 from unittest import mock
 
 import pytest
+import torch
 
 from calibration.apply.loop import Loop
 from calibration.apply.recipe import Recipe
@@ -13,7 +14,7 @@ from calibration.apply.saved_storage import SavedStorage
 from calibration.apply.step_hooks import StepHooks
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.training import planned, train
+from tests.apply.training import planned, requested, train
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -143,6 +144,21 @@ def test_a_loop_does_what_its_plan_predicts(name: str, policy: str) -> None:
 def in_order(done: list[Done]) -> list[Done]:
     groups = groupby(done, key=lambda each: (each[0], each[1].startswith("wait")))
     return [each for (_, waits), group in groups for each in (sorted(group) if waits else group)]
+
+
+def test_a_loop_that_saves_less_is_on_time() -> None:
+    """As that of a gradient scaler, which multiplies once less: the actions of points that it skips are not late.
+
+    So a prefetch has begun when backward unpacks what it brings.
+    """
+    case = MODELS["perceptron"]
+    model, factor = case.make_model(), torch.ones(())
+    asked = (model, case.make_inputs(), "save_on_cpu")
+    made = requested(*asked, loss=lambda output: case.loss(output) * factor).planned()
+    train(case, model, [case.make_inputs()], made.apply)
+    (step,) = made.loop.steps
+    assert (step.departure, step.on_demand) == ("", [])
+    assert step.fetched_bytes == made.loop.schedule.offloaded_bytes > 0
 
 
 def test_operations_of_the_loss_are_not_recomputed() -> None:
