@@ -22,10 +22,11 @@ from typing import Final
 from msgspec import structs
 
 from calibration.capture.tape import Tape
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind, StepOperation
+from vdnnsim.dnn.step import BufferKind, StepOperation, Storage
 from vdnnsim.plans.buffers import states_of_update
 
 NOT_DETERMINISTIC: Final = frozenset(
@@ -93,6 +94,20 @@ def movable_storages(workload: CapturedWorkload, tape: Tape) -> dict[int, range]
         start = max(tape.let_go[number], last, spans[number].start if number in spans else -1)
         spans[number] = range(start, unpacked[number])
     return {number: span for number, span in spans.items() if len(span) > 1 and span.start < len(operations)}
+
+
+def freeing_inputs(step: CapturedStep, tape: Tape) -> CapturedStep:
+    """Return a step whose inputs are freed when forward of the model returns, but for those that autograd keeps."""
+    saved = {each.storage for each in tape.saves}
+    last = {step.tensors[each.memory].storage: at for at, one in enumerate(step.operations) for each in one.operands}
+
+    def freed(number: int, each: Storage) -> Storage:
+        is_input = each.given and each.kind is BufferKind.FEATURE_MAP and not each.constant
+        if not is_input or number in saved:
+            return each
+        return structs.replace(each, freed_after=max(last.get(number, 0), tape.of_model - 1))
+
+    return structs.replace(step, storages=tuple(freed(number, each) for number, each in enumerate(step.storages)))
 
 
 def pool_boundaries(workload: CapturedWorkload, tape: Tape) -> frozenset[int]:

@@ -8,7 +8,7 @@ backward others have their steps leaves memory for them.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,15 +21,13 @@ from calibration.apply.model_discovery import (
     is_updated_in_backward,
     name_of,
     optimizers_of,
-    precision_of,
     refuse_other_kinds,
     trained_by,
 )
-from calibration.apply.script_models import Applied, ScriptModels, Shapes, TrainedModel, shapes_of, train_separately
+from calibration.apply.script_models import Applied, Called, ScriptModels, TrainedModel, shapes_of, train_separately
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.wrapped import within_ddp
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError, VdnnsimError
 from vdnnsim.units import Precision
@@ -38,24 +36,8 @@ Plan = Callable[..., Applied]
 """Plans for a model and its inputs, with `loss`, `precision` and `optimizer` as of `vdnnsim.api.planning.plan`.
 
 `beside_bytes` on the GPU are not of the model, its optimizer or its batch. Of the rest, `others` is the share of other
-models; None without others.
+models; None without others. `holds_inputs` says whether the script has them still when backward begins.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Called:
-    """A call by the script of a module with trainable parameters."""
-
-    module: nn.Module
-    output: int
-    precision: Precision
-    shapes: Shapes
-    saved_bytes: int
-
-    @property
-    def model(self) -> nn.Module:
-        """The module within DDP."""
-        return within_ddp(self.module)
 
 
 class Script:
@@ -69,7 +51,7 @@ class Script:
         self._recorder: LossRecorder | None = None
         self._running: nn.Module | None = None
         self._saved: dict[int, int] = {}
-        self._calls: list[_Called] = []
+        self._calls: list[Called] = []
         self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
         self._step: AbstractContextManager[Any] | None = None
         self._models = ScriptModels()
@@ -125,10 +107,9 @@ class Script:
         self._running = None
         # After a forward that raised, PyTorch calls hooks without keyword arguments.
         if returned:
-            number, shapes = self._recorder.returned(*returned), shapes_of(args, kwargs)
+            number = self._recorder.returned(*returned)
             with self._refusing():
-                called = _Called(module, number, precision_of(module), shapes, sum(self._saved.values()))
-                self._calls.append(called)
+                self._calls.append(Called.of(module, number, args, kwargs, sum(self._saved.values())))
         self._recorder.is_recording = True
 
     def _note_saved(self, storage: torch.UntypedStorage) -> None:
@@ -189,7 +170,7 @@ class Script:
             recorder.is_recording = False
             recorder.forget()
 
-    def _loss_of(self, found: _Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | DownstreamLoss:
+    def _loss_of(self, found: Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | DownstreamLoss:
         """Return the loss as a function of the output of one call."""
         try:
             recorded = recorder.loss(loss)
@@ -202,8 +183,9 @@ class Script:
             raise
         return recorded
 
-    def _follow(self, found: _Called, recorder: LossRecorder, loss: RecordedLoss | DownstreamLoss) -> None:
+    def _follow(self, found: Called, recorder: LossRecorder, loss: RecordedLoss | DownstreamLoss) -> None:
         trained = TrainedModel(found.model, loss, found.precision, found.shapes, found.saved_bytes)
+        trained.holds_inputs = found.has_inputs
         if isinstance(loss, RecordedLoss):
             held = recorder.held_after()
             trained.loss, trained.held = replace(loss, held=frozenset(held)), [*held.values()]
@@ -239,6 +221,7 @@ class Script:
                 in_backward=is_updated_in_backward(trained.model) and trained.precision is not Precision.AMP_FLOAT16,
                 beside_bytes=trained.beside_bytes(loss, args, kwargs) + sum(each.gradient_bytes for each in others),
                 others=self._models.part_of_others(trained) if others else None,
+                holds_inputs=trained.holds_inputs,
             )
         if others:
             self._say(f"{type(trained.model).__name__}, one of {len(self._models)} models:")
@@ -285,7 +268,7 @@ class Script:
             sys.exit(1)
 
 
-def _too_many(used: list[_Called]) -> CaptureError:
+def _too_many(used: list[Called]) -> CaptureError:
     names = ", ".join(type(each.module).__name__ for each in used) or "none"
     return CaptureError(
         f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "

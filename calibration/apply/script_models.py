@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.apply.loss import DownstreamLoss, RecordedLoss
-from calibration.apply.model_discovery import beside_bytes, has_untrained, optimizers_of
+from calibration.apply.model_discovery import beside_bytes, has_untrained, optimizers_of, precision_of
 from calibration.capture.nodes import is_in_backward
+from calibration.capture.wrapped import within_ddp
 from vdnnsim.units import Precision
 
 _PATIENCE: Final = 16
@@ -20,9 +21,45 @@ _PATIENCE: Final = 16
 Shapes = list[tuple[torch.Size, torch.dtype]]
 
 
+def _tensors_among(*inputs: object) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
+
+
 def shapes_of(*inputs: object) -> Shapes:
     """Return shapes and types of the tensors among arguments."""
-    return [(each.shape, each.dtype) for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
+    return [(each.shape, each.dtype) for each in _tensors_among(inputs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call by the script of a module with trainable parameters.
+
+    Attributes:
+        output: its number among those of the recorder.
+    """
+
+    module: nn.Module
+    output: int
+    precision: Precision
+    shapes: Shapes
+    saved_bytes: int
+    _inputs: list[weakref.ref[torch.UntypedStorage]]
+
+    @classmethod
+    def of(cls, module: nn.Module, output: int, args: object, kwargs: object, saved_bytes: int) -> "Called":
+        tensors = _tensors_among(args, kwargs)
+        shapes, inputs = shapes_of(args, kwargs), [weakref.ref(each.untyped_storage()) for each in tensors]
+        return cls(module, output, precision_of(module), shapes, saved_bytes, inputs)
+
+    @property
+    def model(self) -> nn.Module:
+        """The module within DDP."""
+        return within_ddp(self.module)
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether any of its inputs is still there."""
+        return any(each() is not None for each in self._inputs)
 
 
 class Applied(Protocol):
@@ -58,6 +95,7 @@ class TrainedModel:
         model: within DDP.
         loss: until it is planned: the script's own, or a stand-in where other models take the output.
         held: tensors that the script held after the first backward.
+        holds_inputs: whether the script had the inputs still when the first backward began.
         is_part: whether its loss is computed by other models, so that its steps end with forward.
     """
 
@@ -67,6 +105,7 @@ class TrainedModel:
     shapes: Shapes
     saved_bytes: int
     held: list["weakref.ref[torch.Tensor]"] = field(default_factory=list)
+    holds_inputs: bool = True
     applied: Applied | None = None
     is_part: bool = field(init=False)
 

@@ -204,6 +204,12 @@ class PlanRequest:
         excess = (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes - self.beside_bytes
         return replace(self, server=server, seconds=seconds).beside(max(0, excess))
 
+    def without_inputs_in_backward(self) -> "PlanRequest":
+        """Return the request of a program that drops its inputs when forward returns."""
+        from calibration.apply.live_constraints import freeing_inputs
+
+        return replace(self, captured=freeing_inputs(self.captured, self.tape))
+
     def beside(self, nbytes: int) -> "PlanRequest":
         """Return the request with less memory, taken by something else."""
         gpu = self.server.gpu

@@ -109,16 +109,19 @@ def planned_beside(
     loss: Any,  # noqa: ANN401
     beside_bytes: int,
     others: float | None = None,
+    holds_inputs: bool = True,
     real: bool = False,
     **asked: Any,  # noqa: ANN401
 ) -> ScriptPlan:
     """Plan as `vdnnsim.plan`, with `beside_bytes` on the GPU beside the model.
 
     `others` is the share of other models of the script in the memory left by these, weights, states and batch; less if
-    no plan fits; None without others.
+    no plan fits; None without others. A script that `holds_inputs` has them in backward.
     """
     own = loss.apart() if real else loss
     found = replace(request_plan(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)
+    if not holds_inputs:
+        found = found.without_inputs_in_backward()
     if others is None:
         return SingleModelPlan(found.planned())
     for part in (others, others / 2, others / 4):
