@@ -51,15 +51,20 @@ class ElementwiseProduct(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Operator):
-    """Copies a map into another element type, as PyTorch's autocast does before an operator; nothing is kept.
+    """Copies a map into another element type, as PyTorch's autocast does before an operator.
+
+    Nothing is kept but of logits: `log_softmax` keeps its narrow result for backward, and `nll_loss` the wide copy of
+    it (autocast casts the latter alone, for `cross_entropy` asks the former for the type of the logits).
 
     Attributes:
         to: the type of Y.
         first_step: whether it copies the first step alone.
+        of_logits: whether a loss reads Y.
     """
 
     to: ElementType
     first_step: bool = False
+    of_logits: bool = False
 
     name: ClassVar[str] = "cast"
     kind: ClassVar[str] = "CAST"
@@ -71,8 +76,9 @@ class Cast(Operator):
         (x,) = inputs
         return (replace(x, steps=1) if self.first_step else x,)
 
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
-        return Work(forward_flop=0, backward_flop=0)
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - of any shape
+        keeps = self.of_logits and rule is SavingRule.AUTOGRAD
+        return Work(forward_flop=0, backward_flop=0, saved_inputs=(0,) if keeps else ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Operators of sequences, whose maps have steps.
 
-Known limitation: the statistics of an LSTM are the least that its backward needs. The size of cuDNN's reserve is known
-at run time alone (cudnnGetRNNTempSpaceSizes), and may be larger.
+Known limitation: cuDNN's reserve of an LSTM has 256 B and paddings beside what backward needs, which is all that counts
+here (`calibration.capture.cuda.recurrent` has the rule).
 """
 
 from dataclasses import dataclass

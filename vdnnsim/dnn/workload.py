@@ -48,10 +48,9 @@ def under_autocast(graph: LayerGraph, half: ElementType) -> LayerGraph:
     def copied(layer: Layer, position: int, x: int, to: ElementType) -> int:
         if builder.element_type(x) is to:
             return x
-        name = f"{layer.name}/cast" + f" {position}" * bool(position)
-        return builder.append(
-            name, Cast(to, isinstance(layer.operator, Linear) and layer.operator.first_step), (x,)
-        ).output
+        name, operator = f"{layer.name}/cast" + f" {position}" * bool(position), layer.operator
+        first_step = isinstance(operator, Linear) and operator.first_step
+        return builder.append(name, Cast(to, first_step, of_logits=operator.is_loss), (x,)).output
 
     return _repeated(graph, builder, cast)
 

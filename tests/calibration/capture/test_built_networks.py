@@ -41,8 +41,8 @@ OTHER_BYTES = 400
 PADDING = 2e-4
 """Of saved bytes, where an attention pads its sums of exponentials."""
 MEMBERS = ("resnet18", "resnet34", "resnet101", "resnet152", "resnet20", "resnet110", "wrn_8_1", "wrn_28_10")
-OF_CUDNN = ("lstm_rnn", "lstm_rnn_800", "lstm_cnn")
-"""What cuDNN reserves for backward is captured as cuDNN asks for it, and assumed for those that are built."""
+BATCH_FIRST = ("lstm_rnn", "lstm_rnn_800")
+"""Of an LSTM that returns its batch first, the next product copies the result, and saves that."""
 IN_SUITE = ("caffenet", "gpt2_small", "mobilenet_v2", "tiny_residual", "unet")
 
 
@@ -51,7 +51,7 @@ def networks(*left_out: str) -> list[object]:
     return [
         each if each in IN_SUITE else pytest.param(each, marks=pytest.mark.thorough)
         for each in (*NETWORKS, *MEMBERS)
-        if each not in (*OF_CUDNN, *left_out)
+        if each not in (*BATCH_FIRST, *left_out)
     ]
 
 
@@ -170,19 +170,17 @@ def test_saved_bytes_and_peak_are_those_of_pytorch(network: str) -> None:
     assert found.captured.peak_live_bytes == pytest.approx(peak_bytes(workload), rel=PEAK_TOLERANCE)
 
 
-@pytest.mark.parametrize("network", networks("caffenet"))
+@pytest.mark.parametrize("network", networks("caffenet", "lstm_cnn"))
 def test_saved_bytes_are_those_of_autocast(network: str) -> None:
-    """Narrow maps and the narrow copies of weights.
+    """Narrow maps, the narrow copies of weights, and the logarithms of a loss in both types.
 
-    On CUDA a cross entropy keeps its logarithms of probabilities in the type of the logits and in float32; our loss has
-    the wide ones alone. Under autocast an LRN, as CaffeNet has, saves a little less than ours.
+    Under autocast an LRN, as CaffeNet has, saves a little less than ours.
     """
     graph = build_network(network)
     ours = Workload(under_autocast(graph, ElementType.BFLOAT16), 8, optimizer=Optimizer.SGD)
     saved_bytes = ours.saved_by(SavingRule.AUTOGRAD).step.saved_bytes
-    logits_bytes = 2 * 8 * graph.layers[-1].in_shapes[0].elements
     found = captured(ours, graph, Precision.AMP_BFLOAT16)
-    assert found.step.saved_bytes == pytest.approx(saved_bytes + logits_bytes, abs=OTHER_BYTES)
+    assert found.step.saved_bytes == pytest.approx(saved_bytes, abs=OTHER_BYTES)
 
 
 def hold(network: str, profiles: Iterable[Profile]) -> None:

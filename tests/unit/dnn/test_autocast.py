@@ -85,12 +85,13 @@ def test_weights_stay_wide_and_products_have_narrow_copies() -> None:
     ]
     assert {each.element_type for each in step.storages if each.kind is BufferKind.WEIGHT_GRADIENT} == {WIDE.value}
     # Of conv the cast input and W, of lrn its X in float32 and squares, sums and powers of two channels each. Squares
-    # have no padding, for the window is of one channel. fc: the cast sum and W. The loss: itself and a label.
+    # have no padding, for the window is of one channel. fc: the cast sum and W. The loss: its logarithms in bfloat16,
+    # which stand in the place of the logits, itself and a label.
     assert [(step.storages[each].name, step.storages[each].nbytes) for each in step.saved] == [
         *(("map conv/cast", 8), ("narrow weights of conv", 16), ("map lrn/cast", 8), ("statistics of lrn", 3 * 2 * 4)),
-        *(("map fc/cast", 4), ("narrow weights of fc", 4), ("map loss", 4), ("labels", 8)),
+        *(("map fc/cast", 4), ("narrow weights of fc", 4), ("map fc", 2), ("map loss", 4), ("labels", 8)),
     ]
-    assert step.saved_bytes == 76
+    assert step.saved_bytes == 78
 
 
 @pytest.mark.parametrize("workload", [MIXED, AUTOGRAD], ids=["paper", "autograd"])
