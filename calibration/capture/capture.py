@@ -20,6 +20,7 @@ from calibration.capture.iteration import Iteration, prepare, replace_tensors
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
+from calibration.capture.parallel.layout import OFFLOADED
 from calibration.capture.program import Program
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
@@ -180,6 +181,8 @@ def _recorded(
         refuse_float8(recorder.records, modules.modules)
     if not device.real and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
         notes += ("The reserve of oneDNN's recurrent layers is missing: it is known only when they run (`--real`).",)
+    if (layout := iteration.program.layout) and layout.offloads:
+        notes += (OFFLOADED,)
     step = _step(iteration.program, device, iteration, recorder.records, modules, storages, notes)
     del held
     return step, tape

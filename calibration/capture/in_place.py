@@ -69,9 +69,11 @@ def write_in_place(records: Sequence[Record], storages: StorageTable) -> dict[in
     into: dict[int, Touch] = {}
     for position, record in enumerate(records):
         record.operands = [storages.moved(each, into) for each in record.operands]
+        if not record.overwrites:
+            continue
         number, view, _ = record.operands[0]
         life = storages.lives[number]
-        if not record.overwrites or life.given or life.freed_after != position:
+        if life.given or life.freed_after != position:
             continue
         (result,) = record.results
         into[result] = overwritten = number, view, Access.UPDATE

@@ -14,7 +14,7 @@ from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.nodes import leaves_of
 from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
-from calibration.capture.parallel.layout import Layout, check_beside
+from calibration.capture.parallel.layout import Layout
 from calibration.capture.program import Arguments, Program
 from calibration.capture.wrapped import within_ddp
 from vdnnsim.dnn.layers import Phase
@@ -188,7 +188,7 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
         # FSDP is seconds of imports.
         from calibration.capture.parallel.shard import mesh_of, narrow_type_of, spread
 
-        check_beside(layout, lora=program.lora, checkpointing=program.checkpointing, loss_chunks=program.loss_chunks)
+        program.check_layout()
         if program.has_pipeline:
             _check_pipeline(program, layout)
             from calibration.capture.parallel.pipeline import pipelined

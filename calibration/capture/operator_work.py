@@ -1,4 +1,4 @@
-"""FLOPs, bytes moved and work of an operator.
+"""FLOPs, bytes moved, work and arithmetic type of an operator.
 
 FLOPs are of the direct method, a multiply-add being two. Each operand is read once and each result written once, but
 for operands whose sums are needed first, as of batch normalization in training, which are read twice.
@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
 from calibration.capture.schemas import arguments_of, name_of, only_writes, operands_of, tensors_in
+from calibration.capture.storages import element_type_of
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.operator import Arithmetic
 
@@ -267,3 +268,21 @@ def _distinct_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor without repetition along expanded dimensions."""
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size)
     return math.prod(sizes) * tensor.element_size()
+
+
+def arithmetic_type(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:
+    """Return the widest floating type of the operands, else the first type.
+
+    Fused attention multiplies in the type of its first operand; the logarithms of its sums are in float32.
+    """
+    tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
+    floating = [each for each in tensors if each.is_floating_point()]
+    if floating and name_of(func).startswith("_scaled_dot_product"):
+        return element_type_of(floating[0])
+    return widest_type(tensors)
+
+
+def widest_type(tensors: Sequence[torch.Tensor]) -> str:
+    """Return the widest floating type of tensors, else the type of the first."""
+    floating = [each for each in tensors if each.is_floating_point()]
+    return element_type_of(max(floating, key=torch.Tensor.element_size) if floating else tensors[0])

@@ -8,6 +8,8 @@ from torch import nn
 
 from calibration.capture.parallel.layout import Layout
 from calibration.capture.request import LoopOptions
+from vdnnsim.errors import CaptureError
+from vdnnsim.units import Precision
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a call."""
@@ -38,6 +40,33 @@ class Program(LoopOptions, frozen=True, kw_only=True):
     versions: str = ""
     notes: tuple[str, ...] = ()
     layout: Layout | None = None
+
+    def check_layout(self) -> None:
+        """Refuse what a layout cannot be captured with.
+
+        Raises:
+            CaptureError: it changes a model that is wrapped, takes logits apart that are split, or needs gradients on
+                the host within backward.
+        """
+        layout = self.layout
+        if layout is None:
+            return
+        for name, value in (("lora", self.lora), ("checkpointing", self.checkpointing)):
+            if layout.is_given and value:
+                raise CaptureError(
+                    f"{name}: found with {layout.text}, expected it in the function that makes the model"
+                )
+        if layout.tensor > 1 and self.loss_chunks > 1:
+            raise CaptureError(f"loss_chunks: found with {layout.text}, whose logits are split by class")
+        if layout.pipeline > 1 and self.loss_chunks > 1:
+            raise CaptureError(f"loss_chunks: found with {layout.text}, whose last stage returns logits")
+        for is_found, what in (
+            (self.accumulate > 1, "gradients of several micro-batches, which the host would add up"),
+            (self.in_backward, "updates in backward"),
+            (self.precision is Precision.AMP_FLOAT16, "a gradient scaler"),
+        ):
+            if layout.offloads and is_found:
+                raise CaptureError(f"--parallel: found {layout.text} with {what}, expected one of the two")
 
     @property
     def has_pipeline(self) -> bool:

@@ -22,7 +22,7 @@ from calibration.capture.nodes import (
     newest_node,
     running_node,
 )
-from calibration.capture.operator_work import Effort, effort_of, traffic_of
+from calibration.capture.operator_work import Effort, arithmetic_type, effort_of, traffic_of, widest_type
 from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
 from calibration.capture.schemas import (
@@ -30,12 +30,12 @@ from calibration.capture.schemas import (
     OperatorMode,
     is_random,
     name_of,
-    only_writes,
-    operands_of,
     tensors_in,
+    uses_of,
 )
 from calibration.capture.storages import StorageTable, element_type_of
 from calibration.capture.tape import TapeRecorder
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import Access, BufferKind
@@ -60,7 +60,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         self.tape = TapeRecorder(gives_away)
         self.failure: tuple[BaseException, CaptureError] | None = None
         """The last exception of an operation, which the model may have caught, and its error message."""
-        self._is_aside = False
+        self._is_aside = self._updates_on_host = False
         self._only_failures = only_failures
         self._phase = Phase.FORWARD
         self._modules = modules
@@ -78,9 +78,9 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 # Dynamo would trace its hooks.
                 stack.enter_context(self._modules.following())
             if self.opened:
-                from calibration.capture.parallel.world import following_resizes
+                from calibration.capture.parallel.world import following
 
-                stack.enter_context(following_resizes(self))
+                stack.enter_context(following(self))
             if not self._only_failures:
                 stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, self._note_taken))
             stack.enter_context(self)
@@ -102,7 +102,11 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             raise
         if self._only_failures:
             return result
-        if func is _FROM_DATA:
+        if self._phase is Phase.UPDATE and self._updates_on_host:
+            if any(access.writes for _, access in uses_of(func, args, kwargs)) or tensors_in(result):
+                work = Collective(CollectiveKind.ON_HOST, traffic_of(func, args, kwargs, result), "float32", 1)
+                self.launch(str(func), (), 0, 0, work)
+        elif func is _FROM_DATA:
             # An optimizer's numbers stay on the host.
             if not (self._host and self._phase is Phase.UPDATE):
                 self._record(func, (), {}, result)
@@ -114,8 +118,15 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             self._record(func, args, kwargs, result)
         return result
 
-    def launch(self, name: str, tensors: Sequence[tuple[torch.Tensor, Access]], flop: int, bytes_moved: int) -> None:
-        """Record a kernel of a compiler, which PyTorch does not dispatch."""
+    def launch(
+        self,
+        name: str,
+        tensors: Sequence[tuple[torch.Tensor, Access]],
+        flop: int,
+        bytes_moved: int,
+        collective: Collective | None = None,
+    ) -> None:
+        """Record a kernel of a compiler, or an exchange with the host, which PyTorch does not dispatch."""
         if self._only_failures:
             return
         operands: dict[tuple[int, int], Access] = {}
@@ -132,15 +143,26 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results={},
-                element_type=_widest([tensor for tensor, _ in tensors]),
+                element_type=collective.element_type if collective else widest_type([each for each, _ in tensors]),
                 effort=Effort({Arithmetic.ELEMENTWISE: flop} if flop else {}),
                 bytes_moved=bytes_moved,
                 random=False,
                 call=Call.of(_FROM_DATA, tuple(tensor for tensor, _ in tensors), {}, (), self.storages.number_of),
                 forward=forward,
+                collective=collective,
+                aside=collective is not None,
             )
         )
         self.storages.issued = len(self.records)
+
+    def exchanged(self, kind: CollectiveKind, on_gpu: torch.Tensor, on_host: torch.Tensor) -> None:
+        """Record a copy of a shard from the host, or of its gradient to it."""
+        access, nbytes = Access.WRITE, on_gpu.numel() * on_gpu.element_size()
+        if kind is CollectiveKind.TO_HOST:
+            access, self._updates_on_host = Access.READ, True
+            self.storages.add(on_host, "gradient", BufferKind.WEIGHT_GRADIENT, given=True, on_host=True)
+        copy = Collective(kind, nbytes, element_type_of(on_gpu), 1)
+        self.launch(f"fsdp.{kind.value}", [(on_gpu, access)], 0, 0, copy)
 
     def allocated(self, tensor: torch.Tensor) -> None:
         """Note weights that FSDP allocates again, without an operator, to gather them."""
@@ -175,7 +197,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
     def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
         operands: dict[tuple[int, int], Access] = {}
         exchange = exchange_of(func, args, kwargs, result) if self.opened else None
-        for tensor, access in exchange.used if exchange else _used(func, args, kwargs):
+        for tensor, access in exchange.used if exchange else uses_of(func, args, kwargs):
             if self._is_on_host(tensor):
                 if access.writes:
                     return
@@ -206,7 +228,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results=results,
-                element_type=_arithmetic_type(func, args, kwargs, result),
+                element_type=arithmetic_type(func, args, kwargs, result),
                 effort=Effort() if exchange else effort_of(func, args, kwargs, result),
                 bytes_moved=exchange.bytes_moved if exchange else traffic_of(func, args, kwargs, result),
                 random=is_random(func),
@@ -272,28 +294,3 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
 _FROM_DATA: Final = torch.ops.aten.lift_fresh.default
 """Makes a tensor of Python's numbers."""
 _DETACH: Final = torch.ops.aten.detach.default
-
-
-def _used(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, Access]]:
-    """Yield the tensors among the arguments of a call, and how its schema says that it uses them."""
-    writes = Access.WRITE if only_writes(func) else Access.UPDATE
-    for tensor, is_written in operands_of(func, args, kwargs):
-        yield tensor, writes if is_written else Access.READ
-
-
-def _arithmetic_type(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:
-    """Return the widest floating type of the operands, else the first type.
-
-    Fused attention multiplies in the type of its first operand; the logarithms of its sums are in float32.
-    """
-    tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
-    floating = [each for each in tensors if each.is_floating_point()]
-    if floating and name_of(func).startswith("_scaled_dot_product"):
-        return element_type_of(floating[0])
-    return _widest(tensors)
-
-
-def _widest(tensors: Sequence[torch.Tensor]) -> str:
-    """Return the widest floating type of tensors, else the type of the first."""
-    floating = [each for each in tensors if each.is_floating_point()]
-    return element_type_of(max(floating, key=torch.Tensor.element_size) if floating else tensors[0])

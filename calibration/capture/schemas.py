@@ -9,6 +9,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vdnnsim.dnn.step import Access
+
 RECORD_STREAM: Final = torch.ops.aten.record_stream.default
 """Its schema declares a write."""
 _DEVICE: Final = torch.ops.prim.device.default
@@ -131,3 +133,12 @@ def is_random(func: OpOverload) -> bool:
 
 
 _OVERWRITING: Final = frozenset({"copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_"})
+
+
+def uses_of(
+    func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[torch.Tensor, Access]]:
+    """Yield the tensors among the arguments of a call, and how its schema says that it uses them."""
+    writes = Access.WRITE if only_writes(func) else Access.UPDATE
+    for tensor, is_written in operands_of(func, args, kwargs):
+        yield tensor, writes if is_written else Access.READ

@@ -23,6 +23,7 @@ class Life:
     element_type: str
     given: bool
     constant: bool = False
+    on_host: bool = False
     written_by: int | None = None
     freed_after: int | None = None
 
@@ -58,7 +59,14 @@ class StorageTable:
         return self.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True, constant=True)
 
     def add(
-        self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False, constant: bool = False
+        self,
+        tensor: torch.Tensor,
+        name: str,
+        kind: BufferKind,
+        *,
+        given: bool = False,
+        constant: bool = False,
+        on_host: bool = False,
     ) -> int:
         """Return the number of the storage of a tensor, a new one if it is unknown."""
         storage = local_of(tensor).untyped_storage()
@@ -68,7 +76,7 @@ class StorageTable:
         number = len(self.lives)
         self._numbers[key] = number
         written_by = None if given else self.issued
-        life = Life(name, kind, storage.nbytes(), element_type_of(tensor), given, constant, written_by)
+        life = Life(name, kind, storage.nbytes(), element_type_of(tensor), given, constant, on_host, written_by)
         self.lives.append(life)
         weakref.finalize(storage, self._free, key, life)
         return number
@@ -115,7 +123,16 @@ class StorageTable:
     def storages(self) -> tuple[Storage, ...]:
         """Return the storages of the captured step."""
         return tuple(
-            Storage(each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after, each.constant)
+            Storage(
+                each.name,
+                each.kind,
+                each.nbytes,
+                each.element_type,
+                each.given,
+                None if each.on_host else each.freed_after,
+                each.constant,
+                each.on_host,
+            )
             for each in self.lives
         )
 

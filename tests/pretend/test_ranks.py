@@ -114,7 +114,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
                 iteration.model.to("meta")
                 gc.collect()
                 torch.cuda.empty_cache()
-                iteration.model.to_empty(device="cuda")
+                iteration.model.to_empty(device="cpu" if wanted.layout.offloads else "cuda")
         torch.cuda.reset_peak_memory_stats()
         for _ in range(ITERATIONS):
             iteration.run(lambda _: None)
@@ -130,6 +130,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
     [
         *((layout, "") for layout in ("ddp=8", "zero1=4", "fsdp=8", "fsdp=3", "zero2=4", "hsdp=2x2")),
         *(("fsdp=4", how) for how in ("full", "selective", "2")),
+        ("fsdp=4,offload=cpu", ""),
         *((layout, "") for layout in ("tp=8", "tp=4,sp=never", "fsdp=8,tp=8", "hsdp=2x2,tp=2")),
         *(("fsdp=4,tp=2", how) for how in ("full", "selective")),
     ],
@@ -153,9 +154,14 @@ def check(wanted: Program) -> None:
 
     step = captured(wanted)
     found = predicted(step)
-    assert [each.collective for each in step.operations if each.collective is not None] == collectives
+    exchanges = (each.collective for each in step.operations if each.collective is not None)
+    assert [each for each in exchanges if not each.is_of_host] == collectives
     assert found.allocated_bytes == pytest.approx(allocated, rel=0.005)
-    splits, within = wanted.layout.tensor > 1, 0.07 if wanted.has_pipeline else 0.01
+    # Copies from the host share a pool with gathered weights in PyTorch, not in a replay.
+    splits, within = (
+        wanted.layout.tensor > 1,
+        0.07 if wanted.has_pipeline else 0.013 if wanted.layout.offloads else 0.01,
+    )
     assert found.reserved_bytes == pytest.approx(reserved, rel=within, abs=20 * 2**20 if splits else 0)
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from vdnnsim.analysis.memory import features_only, maximum_bytes, mean_bytes, peak_by_kind, step_mean_bytes
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plans.operations import Communicate, Compute, Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace, StallCause
-from vdnnsim.plans.training_plan import BufferKind
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
 def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:
@@ -99,9 +100,16 @@ def measure(trace: IterationTrace, batch_size: int, pipeline_s: float | None = N
         feature_max_memory_bytes=maximum_bytes(trace, features_only),
         feature_step_mean_memory_bytes=step_mean_bytes(trace, features_only),
         feature_iteration_s=feature_s,
-        offloaded_bytes=sum(plan.copied_bytes(op) for op in plan.operations if isinstance(op, Offload)),
-        prefetched_bytes=sum(plan.copied_bytes(op) for op in plan.operations if isinstance(op, Prefetch)),
+        offloaded_bytes=_copied_bytes(plan, Offload, CollectiveKind.TO_HOST),
+        prefetched_bytes=_copied_bytes(plan, Prefetch, CollectiveKind.FROM_HOST),
         host_memory_bytes=trace.host_bytes,
         stall_s=sum((seconds for _, seconds in stalls), 0.0),
         stall_by_cause=stalls,
     )
+
+
+def _copied_bytes(plan: TrainingPlan, kind: type[Offload | Prefetch], by_rank: CollectiveKind) -> int:
+    """Return the bytes of copies of a kind, or of a captured rank."""
+    total = sum(plan.copied_bytes(each) for each in plan.operations if isinstance(each, kind))
+    exchanges = (each.collective for each in plan.operations if isinstance(each, Communicate))
+    return total + sum(each.nbytes for each in exchanges if each is not None and each.kind is by_rank)

@@ -139,8 +139,8 @@ def parallel(
         positions = range(parse_layout(chosen.name, "layout").pipeline)
         return [recapture(chosen.batch_size, **words, position=each) for each in positions]
 
-    names = names or layouts_of(gpus, profile.server.gpu_count)
-    ranking = rank_layouts(gpus, names, step.batch_size, profile, captured)
+    tried = names or layouts_of(gpus, profile.server.gpu_count)
+    ranking = rank_layouts(gpus, tried, step.batch_size, profile, captured, tries_all=bool(names))
     what = f"{step.model}, {step.batch_size} samples for each GPU, {step.precision.value}"
     return layouts_table(ranking, what, "", _ALL)
 

@@ -28,7 +28,8 @@ CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--lora": {"type": int, "metavar": "RANK", "help": "Train adapters of linear layers alone, as peft's all-linear."},
     "--parallel": {
         "metavar": "LAYOUT",
-        "help": "One rank of several GPUs: ddp=8, zero1=8, fsdp=8, zero2=8, hsdp=2x4, tp=8, fsdp=4,tp=2, ranks=8.",
+        "help": "One rank of several GPUs: ddp=8, zero1=8, fsdp=8, zero2=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2, "
+        "ranks=8, fsdp=8,offload=cpu.",
     },
     "--checkpointing": {"metavar": "HOW", "help": "Of blocks: full, selective as torchtitan's, or every how many."},
     "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},

@@ -85,7 +85,7 @@ def parallel(
 
     with ProgressBar() as bar:
         bar.expect(len(names))
-        ranking = rank_layouts(gpus, names, batch_size, profile, capture, bar.done)
+        ranking = rank_layouts(gpus, names, batch_size, profile, capture, bar.done, tries_all=bool(layouts))
     what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
     table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)

@@ -24,7 +24,7 @@ def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
     cluster = cluster_of(file, server, step.ranks)
     groups = dict[tuple[int, int], Collective]()
     for each in communicating(step):
-        if not each.is_point_to_point:
+        if not (each.is_point_to_point or each.is_of_host):
             groups.setdefault((each.ranks, each.stride), each)
     taken = sum(nccl_bytes(cluster.channels(each)) for each in groups.values())
     return replace(server, gpu=replace(server.gpu, context_bytes=server.gpu.context_bytes + taken))

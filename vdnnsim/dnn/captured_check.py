@@ -91,6 +91,8 @@ class _Check:
             self._without_layers(storage, place)
             if storage.constant and not storage.given:
                 self._wrong(f"{place}.constant", "found true, expected false of what is not given")
+            if storage.on_host and (not storage.given or index in self._step.first_use):
+                self._wrong(f"{place}.on_host", "found true, expected it of what is given and no operation touches")
             if storage.freed_after is not None:
                 self._number(storage.freed_after, f"{place}.freed_after", 0, len(self._step.operations) - 1)
 
@@ -132,7 +134,7 @@ class _Check:
                 self._expected(f"{place}.forward", forward, f"an operation before it, 0 to {index - 1}")
         if (collective := operation.collective) is not None:
             self._number(collective.nbytes, f"{place}.collective.nbytes", 0, LARGEST_SIZE)
-            self._number(collective.ranks, f"{place}.collective.ranks", 2, MOST_RANKS)
+            self._number(collective.ranks, f"{place}.collective.ranks", 2 - collective.is_of_host, MOST_RANKS)
             backwards = collective.is_point_to_point and collective.stride < 0
             low, high = (-MOST_RANKS, -1) if backwards else (1, MOST_RANKS)
             self._number(collective.stride, f"{place}.collective.stride", low, high)

@@ -203,7 +203,7 @@ class _LayerView:
         holds = defaultdict[int, list[int]](list)
         for number, each in enumerate(self._captured.storages):
             freed_after = self._end if each.freed_after is None else each.freed_after
-            is_resident = each.given and each.kind in RESIDENT
+            is_resident = each.on_host or (each.given and each.kind in RESIDENT)
             if not is_resident and freed_after > self._layering.uses[number].last:
                 holds[freed_after].append(number)
         for number, operation in enumerate(self._captured.operations):

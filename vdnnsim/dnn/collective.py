@@ -6,7 +6,7 @@ import msgspec
 
 
 class CollectiveKind(Enum):
-    """What a collective does, by the names of torch.distributed and NCCL."""
+    """What a collective does, by the names of torch.distributed and NCCL; or what a rank does with its host alone."""
 
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
@@ -15,6 +15,9 @@ class CollectiveKind(Enum):
     BROADCAST = "broadcast"
     SEND = "send"
     RECEIVE = "receive"
+    FROM_HOST = "from_host"
+    TO_HOST = "to_host"
+    ON_HOST = "on_host"
 
 
 class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -25,9 +28,10 @@ class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     Attributes:
         nbytes: of the whole buffer: what an all-gather returns, what a reduce-scatter takes, what an all-reduce, a
-            broadcast, a send and a receive move, and what one rank gives to an all-to-all, its own part included.
+            broadcast, a send and a receive move, what one rank gives to an all-to-all, its own part included, what is
+            copied from or to the host, and what an operation on the host reads and writes of its memory.
         element_type: of the buffer, in which a reduction adds.
-        ranks: how many take part; 2 in a send and a receive.
+        ranks: how many take part; 2 in a send and a receive, 1 in what a rank does with its host.
         stride: between neighbours: 1 where ranks follow each other, as on one host. Of a send and a receive it leads to
             the other rank, and is below 0 where that has a lower number.
     """
@@ -42,3 +46,8 @@ class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     def is_point_to_point(self) -> bool:
         """Whether it is a send or a receive."""
         return self.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether no other rank takes part, but the host."""
+        return self.kind in (CollectiveKind.FROM_HOST, CollectiveKind.TO_HOST, CollectiveKind.ON_HOST)

@@ -140,6 +140,7 @@ class Storage(Data, frozen=True):
         given: whether it exists when the iteration begins: parameters, buffers, optimizer states, inputs.
         freed_after: the operation after which it is freed; None if it outlives the iteration.
         constant: whether it is given, and a tensor that a model has beside its parameters and buffers.
+        on_host: whether it is given in pinned memory of the host, which no kernel reads.
         stage: the part of the network that it belongs to.
         owner: in the layer view, its feature map, or the layer of its weights, weight gradient, state or statistics.
     """
@@ -151,6 +152,7 @@ class Storage(Data, frozen=True):
     given: bool = False
     freed_after: int | None = None
     constant: bool = False
+    on_host: bool = False
     stage: Stage = Stage.FEATURES
     owner: int = -1
 

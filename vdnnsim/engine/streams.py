@@ -13,11 +13,12 @@ from typing import Any
 import simpy
 
 from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
-from vdnnsim.dnn.collective import Collective
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.topology import Hop, Topology
 from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import Placement
@@ -52,21 +53,37 @@ class CopyEngines:
     def __post_init__(self) -> None:
         self._d2h, self._h2d = (simpy.Resource(self.env, capacity=1) for _ in Direction)
 
-    def of(self, copy: operations.Offload | operations.Prefetch) -> simpy.Resource:
-        return self._d2h if isinstance(copy, operations.Offload) else self._h2d
+    def of(self, direction: Direction) -> simpy.Resource:
+        return self._d2h if direction is Direction.D2H else self._h2d
 
-    def move(self, copy: operations.Offload | operations.Prefetch, nbytes: int) -> Process:
+    def move(self, mechanism: operations.Mechanism, direction: Direction, nbytes: int) -> Process:
         topology = self.server.topology
-        direction = Direction.D2H if isinstance(copy, operations.Offload) else Direction.H2D
-        if isinstance(copy.mechanism, operations.Paged):
-            yield self.env.timeout(paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s))
+        if isinstance(mechanism, operations.Paged):
+            yield self.env.timeout(paged_copy_s(nbytes, mechanism.page_bytes, mechanism.page_latency_s))
         elif topology is None or self.interconnect is None:
             yield self.env.timeout(copy_s(self.server.link, direction, nbytes))
         else:
-            way = topology.to_host if direction is Direction.D2H else topology.from_host
-            paths = [tuple(replace(hop, host=host) for hop in way(gpu)) for host, gpu in self.places]
+            paths = self._paths(topology, direction)
             yield self.env.timeout(before_flow_s(self.server, direction, paths[0], nbytes))
             yield self.env.all_of([self.interconnect.start(path, nbytes).done for path in paths])
+
+    def with_host(self, exchange: Collective) -> Process:
+        """Copy from or to the host, or wait for its work, which memory of its socket bounds."""
+        if exchange.kind is CollectiveKind.ON_HOST:
+            assert self.server.topology is not None
+            assert self.interconnect is not None, "a machine without links between GPUs was refused"
+            # The link below the root of the tree is host memory.
+            paths = [path[:1] for path in self._paths(self.server.topology, Direction.H2D)]
+            yield self.env.all_of([self.interconnect.start(path, exchange.nbytes).done for path in paths])
+            return
+        direction = Direction.D2H if exchange.kind is CollectiveKind.TO_HOST else Direction.H2D
+        with self.of(direction).request() as grant:
+            yield grant
+            yield from self.move(operations.Pinned(), direction, exchange.nbytes)
+
+    def _paths(self, topology: Topology, direction: Direction) -> list[tuple[Hop, ...]]:
+        way = topology.to_host if direction is Direction.D2H else topology.from_host
+        return [tuple(replace(hop, host=host) for hop in way(gpu)) for host, gpu in self.places]
 
     def exchange(self, all_reduce: operations.AllReduce, nbytes: int) -> simpy.Event:
         """Join an exchange; return the event of its end."""
@@ -155,11 +172,12 @@ class StreamProcess:
     ) -> Process:
         if start_s > self.env.now:
             yield self.env.timeout(start_s - self.env.now)
-        with self.engines.of(copy).request() as grant:
+        direction = Direction.D2H if isinstance(copy, operations.Offload) else Direction.H2D
+        with self.engines.of(direction).request() as grant:
             yield grant
             begin_s = self.env.now
             self.recorder.copy_starts(copy, begin_s)
-            yield from self.engines.move(copy, self.plan.copied_bytes(copy))
+            yield from self.engines.move(copy.mechanism, direction, self.plan.copied_bytes(copy))
         self.recorder.copy_ends(position, copy, issue_s, begin_s, self.env.now)
 
     def _all_reduce(self, position: int, issue_s: float, start_s: float, all_reduce: operations.AllReduce) -> Process:
@@ -180,6 +198,8 @@ class StreamProcess:
         self.recorder.communication_starts(position, communicate, start_s)
         if communicate.collective is None:
             yield self.env.timeout(self.durations_s[position])
+        elif communicate.collective.is_of_host:
+            yield from self.engines.with_host(communicate.collective)
         else:
             self.waiting_for = position
             yield self.engines.communicate(communicate.collective)

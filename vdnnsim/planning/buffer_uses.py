@@ -78,7 +78,7 @@ class BufferUses:
         for life in self._lives(runs):
             if life[0] not in buffers.on_host:
                 self._enter(*life)
-        for each in buffers.on_host:
+        for each in sorted(buffers.on_host & self._touched.keys()):
             self._enter_residencies(each)
         self.idle.sort(key=lambda each: (each.last, -each.next))
         self.residencies.sort(key=lambda each: (each.first, each.last, each.buffer))

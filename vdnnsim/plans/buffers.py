@@ -21,10 +21,11 @@ class IterationBuffers:
     def __init__(self, workload: Workload, on_host: frozenset[int] = frozenset()) -> None:
         """Number the storages of a workload.
 
-        On the host are optimizer states that are given there, and weight gradients between backward and update.
+        On the host are optimizer states that are given there, and weight gradients between backward and update, beside
+        what the step has there throughout.
         """
-        self.on_host = on_host
         self._step = workload.step
+        self.on_host = on_host | {number for number, each in enumerate(self._step.storages) if each.on_host}
         # Kinds that training writes for its backward, and that it writes and holds to its end.
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
         drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
@@ -33,7 +34,9 @@ class IterationBuffers:
         self._touched: dict[tuple[int, Phase, int | None, bool, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
         self.buffers = [
-            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, number, each.given and number in on_host)
+            Buffer(
+                each.name, each.kind, each.nbytes, each.stage, each.given, number, each.given and number in self.on_host
+            )
             for number, each in enumerate(storages)
         ]
         maps = {each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP}

@@ -1,5 +1,6 @@
 """Operations of plans in words, for messages and pictures."""
 
+from vdnnsim.dnn.collective import Collective
 from vdnnsim.plans.operations import (
     Alias,
     Allocate,
@@ -27,8 +28,7 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             of_batch = f", part {part} of the batch" if part else ""
             return f"{phase.value} of {layer_names[layer]} ({algorithm}{again}{of_batch})"
         case Communicate(layer=layer, phase=phase, collective=collective):
-            what = f"{collective.kind.value} of {collective.ranks} ranks" if collective else "copy for communication"
-            return f"{what} in {phase.value} of {layer_names[layer]}"
+            return f"{_exchange(collective)} in {phase.value} of {layer_names[layer]}"
         case Allocate(buffer=buffer):
             return f"allocate {buffer_names[buffer]}"
         case Alias(buffer=buffer, storage=storage):
@@ -50,6 +50,12 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"wait for event {event} on the {stream.value} stream"
         case HostSynchronize(streams=streams):
             return f"host synchronization with {' and '.join(stream.value for stream in streams)}"
+
+
+def _exchange(collective: Collective | None) -> str:
+    if collective is None:
+        return "copy for communication"
+    return collective.kind.value + ("" if collective.is_of_host else f" of {collective.ranks} ranks")
 
 
 def _copy_words(copy: Offload | Prefetch) -> tuple[str, str]:

@@ -18,7 +18,8 @@ class Stream(Enum):
     """The two CUDA streams of vDNN (III-B), for kernels and for copies, and those for exchanges between GPUs.
 
     NCCL runs the collectives of a process group one after the other, on whatever streams they were issued. Stages of a
-    pipeline send and receive at the same time.
+    pipeline send and receive at the same time. FSDP copies parameters from the host and gradients to it on streams of
+    its own; on the latter the host's update follows here.
     """
 
     COMPUTE = "compute"
@@ -26,6 +27,8 @@ class Stream(Enum):
     COMMUNICATION = "communication"
     SEND = "send"
     RECEIVE = "receive"
+    FROM_HOST = "from host"
+    TO_HOST = "to host"
 
     # As that of `Phase`.
     __hash__ = object.__hash__
@@ -66,7 +69,7 @@ class Communicate:
     Attributes:
         layer, phase, algorithm, operands, operation, reads, writes: as of a Compute.
         collective: with other ranks, which are not part of the plan; None for a kernel.
-        stream: of communication, sends or receives, or that of compute, which waits until it is done.
+        stream: of communication, sends, receives or copies, or that of compute, which waits until it is done.
     """
 
     layer: int

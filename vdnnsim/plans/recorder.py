@@ -177,6 +177,10 @@ class Recorder:
                 return StallCause.AGGREGATION
             case Communicate(stream=Stream.SEND | Stream.RECEIVE):
                 return StallCause.PIPELINE
+            case Communicate(stream=Stream.TO_HOST):
+                return StallCause.OFFLOAD
+            case Communicate(stream=Stream.FROM_HOST):
+                return StallCause.PREFETCH
             case Communicate():
                 return StallCause.COMMUNICATION
             case _:

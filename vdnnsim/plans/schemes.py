@@ -5,8 +5,9 @@
 derive a scheme of its own, as with regions that buffers share (`vdnnsim.policies.iterations.layrub_memory`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.collective import CollectiveKind
@@ -149,9 +150,17 @@ def _stream_of(operation: StepOperation) -> Stream:
     """Return the stream of a collective, or of a copy beside kernels."""
     if not operation.aside:
         return Stream.COMPUTE
-    if operation.collective is None or not operation.collective.is_point_to_point:
-        return Stream.COMMUNICATION
-    return Stream.SEND if operation.collective.kind is CollectiveKind.SEND else Stream.RECEIVE
+    kind = operation.collective.kind if operation.collective else None
+    return _STREAMS.get(kind, Stream.COMMUNICATION)
+
+
+_STREAMS: Final[Mapping[CollectiveKind | None, Stream]] = {
+    CollectiveKind.SEND: Stream.SEND,
+    CollectiveKind.RECEIVE: Stream.RECEIVE,
+    CollectiveKind.FROM_HOST: Stream.FROM_HOST,
+    CollectiveKind.TO_HOST: Stream.TO_HOST,
+    CollectiveKind.ON_HOST: Stream.TO_HOST,
+}
 
 
 Scheme = Callable[[Draft], ByLifetime]

@@ -77,6 +77,10 @@ def kind_of(operation: Operation) -> str:
             return "fetch on demand" if on_demand else "prefetch"
         case Communicate(stream=Stream.SEND | Stream.RECEIVE):
             return "send or receive"
+        case Communicate(stream=Stream.FROM_HOST):
+            return "prefetch"
+        case Communicate(stream=Stream.TO_HOST, phase=phase):
+            return phase.value if phase is Phase.UPDATE else "offload"
         case Communicate():
             return "communication"
         case _:

@@ -29,6 +29,7 @@ from vdnnsim.units import ElementType, format_bytes
 
 CHECKPOINTING: Final = ("none", "selective", "full")
 """From the fastest to the one that takes least memory."""
+_OFFLOAD: Final = "offload=cpu"
 _FIRST: Final = "fsdp"
 """Its rank says what others hold of parameters, gradients and states."""
 
@@ -36,7 +37,8 @@ _FIRST: Final = "fsdp"
 def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
 
-    Layers are split over two GPUs, and over all of a host. A pipeline has two stages, or one on each host.
+    The last, with shards in host memory, is for where no other fits. Layers are split over two GPUs, and over all of a
+    host. A pipeline has two stages, or one on each host.
     """
     copies = gpus // gpus_of_host
     hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
@@ -44,7 +46,8 @@ def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
     stages = copies if hybrid else 2
     pipeline = (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
-    return (f"{_FIRST}={gpus}", *hybrid, *tensor, *pipeline, f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}")
+    whole = f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}", f"{_FIRST}={gpus},{_OFFLOAD}"
+    return (f"{_FIRST}={gpus}", *hybrid, *tensor, *pipeline, *whole)
 
 
 def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = None) -> tuple[int, Profile]:
@@ -85,6 +88,8 @@ def rank_layouts(
     profile: Profile,
     capture: Callable[[Layout], Sequence[CapturedStep]],
     done: Callable[[str], object] = str,
+    *,
+    tries_all: bool = True,
 ) -> LayoutRanking:
     """Capture a rank of a model in each layout, replay it, and rank the layouts by throughput.
 
@@ -95,11 +100,13 @@ def rank_layouts(
         profile: of the machine.
         capture: returns the step of a rank, or of each rank of a pipeline, or raises InputError.
         done: gets the name of each finished layout.
+        tries_all: whether layouts with shards in host memory are tried even though another fits.
     """
     trials = _Trials(profile, samples, capture)
     found = []
     for name in names:
-        found.append(trials.of(name))
+        if tries_all or _OFFLOAD not in name or not any(isinstance(each, Ranked) for each in found):
+            found.append(trials.of(name))
         done(name)
     ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
     refused = (each for each in found if isinstance(each, Refused))
@@ -166,14 +173,15 @@ def _micro_batches(samples: int, stages: int) -> int:
 def _held_bytes(name: str, sharded: CapturedStep) -> int:
     """Return what parameters, gradients and states take under `ddp` and `zero1`, from a rank of `fsdp`; else 0.
 
-    A shard is one nth of each, all in the type of the parameters.
+    A shard is one nth of each, all in the type of the parameters. Gradients are there twice, the second time in the
+    buckets of DistributedDataParallel.
     """
     data, _, ranks = name.partition("=")
     if data not in {"ddp", "zero1"}:
         return 0
     weights = sum(each.nbytes for each in sharded.storages if each.given and each.kind is BufferKind.WEIGHTS)
     states = sum(each.nbytes for each in sharded.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
-    whole = 2 * weights * int(ranks)
+    whole = 3 * weights * int(ranks)
     return whole + (states * int(ranks) if data == "ddp" else states)
 
 

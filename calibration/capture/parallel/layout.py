@@ -33,13 +33,23 @@ _OF_DATA: Final[Mapping[str, str]] = MappingProxyType(
 _INTERLEAVE: Final = "interleave"
 _RESHARD: Final = "reshard=never"
 _SEQUENCE: Final = "sp=never"
-_NEVER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {"reshard": (_RESHARD, "reshards"), "sp": (_SEQUENCE, "shares_tokens")}
+_OFFLOAD: Final = "offload=cpu"
+_WORDS: Final[Mapping[str, tuple[str, str, bool]]] = MappingProxyType(
+    {
+        "reshard": (_RESHARD, "reshards", False),
+        "sp": (_SEQUENCE, "shares_tokens", False),
+        "offload": (_OFFLOAD, "offloads", True),
+    }
 )
-"""What a layout does unless it says so, and its field."""
+"""What is said in one word, its field, and the value of that then."""
 _EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2 or ranks=8"
 _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
+
+OFFLOADED: Final = (
+    "The update on the host is as fast as its memory, which takes several threads a rank: torchrun gives it one unless "
+    "OMP_NUM_THREADS is set."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Layout:
         reshards: whether blocks free their weights after forward, and gather them again.
         shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
         pipeline: ranks of a pipeline, each of which has some of the blocks.
+        offloads: whether shards, their gradients and optimizer states are in host memory (`CPUOffloadPolicy`).
         interleave: stages of each rank of the pipeline.
         position: in the pipeline, of the rank that is captured.
     """
@@ -66,6 +77,7 @@ class Layout:
     tensor: int = 1
     reshards: bool = True
     shares_tokens: bool = True
+    offloads: bool = False
     pipeline: int = 1
     interleave: int = 1
     position: int = 0
@@ -115,14 +127,15 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
                 f"{where}: found {quote(term)}; {_OF_DATA[name]}, expected ranks=N and a function that spreads its "
                 "model itself, in equal shares"
             )
-        if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_NEVER)):
+        if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_WORDS)):
             raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
         twice = {_TENSOR: layout.tensor, _PIPELINE: layout.pipeline, _INTERLEAVE: layout.interleave}.get(name, 1) > 1
         if (name in _DATA and layout.data) or twice:
             raise CaptureError(f"{where}: found {quote(text)}, expected one of {layout.data or name} and {name}")
         layout = replace(layout, **_term(name, value, where))
-    if not layout.reshards and not layout.is_sharded:
-        raise CaptureError(f"{where}: found {_RESHARD} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    for is_found, word in ((not layout.reshards, _RESHARD), (layout.offloads, _OFFLOAD)):
+        if is_found and not layout.is_sharded:
+            raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
     if not layout.shares_tokens and layout.tensor == 1:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
     if layout.interleave > 1 and layout.pipeline == 1:
@@ -142,29 +155,14 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     return layout
 
 
-def check_beside(layout: Layout, *, lora: int | None, checkpointing: str, loss_chunks: int) -> None:
-    """Refuse what a layout cannot be captured with.
-
-    Raises:
-        CaptureError: it changes a model that is wrapped, or takes logits apart that are split.
-    """
-    for name, value in (("lora", lora), ("checkpointing", checkpointing)):
-        if layout.is_given and value:
-            raise CaptureError(f"{name}: found with {layout.text}, expected it in the function that makes the model")
-    if layout.tensor > 1 and loss_chunks > 1:
-        raise CaptureError(f"loss_chunks: found with {layout.text}, whose logits are split by class")
-    if layout.pipeline > 1 and loss_chunks > 1:
-        raise CaptureError(f"loss_chunks: found with {layout.text}, whose last stage returns logits")
-
-
 def _term(name: str, value: str, where: str) -> dict[str, Any]:
     """Return the fields of a layout that a term says."""
     term = f"{name}={value}"
-    if name in _NEVER:
-        word, changed = _NEVER[name]
+    if name in _WORDS:
+        word, changed, meant = _WORDS[name]
         if term != word:
             raise CaptureError(f"{where}: found {quote(term)}, expected {word}, or nothing of it")
-        return {changed: False}
+        return {changed: meant}
     if name == "hsdp":
         if not (groups := _GROUPS.fullmatch(value)) or "1" in groups.groups():
             raise CaptureError(f"{where}: found {quote(term)}, expected copies x shards, as hsdp=2x4")

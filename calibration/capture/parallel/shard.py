@@ -8,7 +8,14 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -132,6 +139,10 @@ def shard(
             param_dtype=getattr(torch, narrow.value) if narrow else None,
             reduce_dtype=torch.float32 if narrow else None,
         ),
+        # Without CUDA nothing can be pinned.
+        "offload_policy": CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
+        if layout.offloads
+        else OffloadPolicy(),
     }
     for block in blocks:
         fully_shard(block, reshard_after_forward=layout.reshards, **wanted)

@@ -10,6 +10,7 @@ from torch import distributed
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import _fsdp_param
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam, ShardedState
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from calibration.capture.fake_tensors import FakeTensors, replaced
 from calibration.capture.schemas import OperatorMode
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.errors import CaptureError
 
 _OPENED: Final = frozenset({DTensor, AsyncCollectiveTensor})
@@ -29,14 +31,20 @@ _WAITS: Final = frozenset(
 """Wait for the result of a collective, which stays where it is."""
 
 
-class ResizeListener(Protocol):
-    """Is told of storages that FSDP allocates and frees without an operator."""
+class Listener(Protocol):
+    """Gets what FSDP does without an operator: storages that it allocates and frees, and copies to and from the host.
+
+    Without a GPU such a copy is none.
+    """
 
     def allocated(self, tensor: torch.Tensor) -> None:
         """A tensor without memory has some now."""
 
     def freed(self, tensor: torch.Tensor) -> None:
         """A tensor has no memory any more."""
+
+    def exchanged(self, kind: CollectiveKind, on_gpu: torch.Tensor, on_host: torch.Tensor) -> None:
+        """A shard was copied from the host, or its gradient to it."""
 
 
 @contextmanager
@@ -99,9 +107,15 @@ def _shapes_unseen(propagator: ShardingPropagator, schema: Any) -> Any:  # noqa:
 _shapes: Final = ShardingPropagator._propagate_tensor_meta_non_cached  # noqa: SLF001 - PyTorch has no public one
 
 
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy that no mode sees."""
+    with _disable_current_modes():
+        return tensor.detach().clone()
+
+
 @contextmanager
-def following_resizes(listener: ResizeListener) -> Iterator[None]:
-    """Tell a listener of storages that FSDP resizes within."""
+def following(listener: Listener) -> Iterator[None]:
+    """Tell a listener of storages that FSDP resizes within, and of its copies to and from the host."""
     allocate, free = _fsdp_param.alloc_storage, _fsdp_param.free_storage
 
     def alloc_storage(tensor: torch.Tensor) -> None:
@@ -116,8 +130,28 @@ def following_resizes(listener: ResizeListener) -> Iterator[None]:
         if was_allocated:
             listener.freed(tensor)
 
+    gathered, as_dtensor = FSDPParam.all_gather_inputs, FSDPParam.to_sharded_dtensor
+
+    def all_gather_inputs(param: FSDPParam) -> list[torch.Tensor]:
+        if not param.offload_to_cpu or param.sharded_state is not ShardedState.SHARDED:
+            return gathered.fget(param)
+        shard = param._sharded_param_data  # noqa: SLF001
+        copy = _copied(shard)
+        listener.allocated(copy)
+        listener.exchanged(CollectiveKind.FROM_HOST, copy, shard)
+        with replaced(param, "_sharded_param_data", copy):
+            return gathered.fget(param)
+
+    def to_sharded_dtensor(param: FSDPParam, tensor: torch.Tensor) -> DTensor:
+        if param.offload_to_cpu:
+            on_gpu, tensor = tensor, _copied(tensor)
+            listener.exchanged(CollectiveKind.TO_HOST, on_gpu, tensor)
+        return as_dtensor(param, tensor)
+
     with (
         replaced(_fsdp_param, "alloc_storage", alloc_storage),
         replaced(_fsdp_param, "free_storage", free_storage),
+        replaced(FSDPParam, "all_gather_inputs", property(all_gather_inputs)),
+        replaced(FSDPParam, "to_sharded_dtensor", to_sharded_dtensor),
     ):
         yield

@@ -73,6 +73,7 @@ def sizes(step: CapturedStep, phase: Phase) -> list[tuple[str, int]]:
         ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
         ("tp=8", Layout("tp=8", tensor=8)),
         ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
+        ("fsdp=8,offload=cpu", Layout("fsdp=8,offload=cpu", "fsdp", shards=8, offloads=True)),
         (
             "zero2=4,tp=2,sp=never",
             Layout("zero2=4,tp=2,sp=never", "zero2", 1, 4, 2, reshards=False, shares_tokens=False),
@@ -88,6 +89,8 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
     [
         ("", "'' is not a layout"),
         ("fdsp=8", "'fdsp' is not a layout; did you mean 'fsdp'"),
+        ("ddp=8,offload=cpu", "found offload=cpu in 'ddp=8,offload=cpu', expected it beside fsdp=N"),
+        ("fsdp=8,offload=gpu", "found 'offload=gpu', expected offload=cpu, or nothing of it"),
         ("fsdp=4,ep=4", "found 'ep=4'; how many tokens an expert gets is known to its router alone"),
         ("cp=8", "found 'cp=8'; PyTorch shares out the tokens of attention"),
         ("fsdp", "found 'fsdp=', expected how many GPUs, from 2 on, as fsdp=8"),
@@ -560,6 +563,40 @@ def test_a_wrapped_model_that_does_not_fit_is_refused(
 def test_a_wrapped_model_has_no_second_layout() -> None:
     with pytest.raises(CaptureError, match="with --parallel ranks=N"):
         captured("fsdp=4", make_model=by_fsdp)
+
+
+def test_shards_on_the_host_are_copied_before_each_gather_and_gradients_back() -> None:
+    """In float32, whose shards of four ranks are a quarter; the host updates, and the GPU holds none between steps.
+
+    Two blocks and the head are copied before forward, and the blocks again before backward but the last, which keeps
+    its weights. Of a weight of 1,024 B the update reads and writes each state, as AdamW in lists of tensors does.
+    """
+    step = captured("fsdp=4,offload=cpu")
+
+    kinds = Counter((each.kind, phase) for phase in Phase for each in collectives(step, phase))
+    shards = 4 + 4 + 2
+    gathered = kinds[CollectiveKind.ALL_GATHER, B]
+    assert kinds[CollectiveKind.FROM_HOST, F] == kinds[CollectiveKind.TO_HOST, B] == shards
+    assert kinds[CollectiveKind.FROM_HOST, B] == 4 * gathered
+    copied = sum(each.nbytes for each in collectives(step) if each.kind is CollectiveKind.TO_HOST)
+    assert copied == (2 * BLOCK + HEAD) // 4
+    updates = [each for each in step.operations if each.phase is Phase.UPDATE]
+    assert {each.collective and each.collective.kind for each in updates} == {CollectiveKind.ON_HOST}
+    moved = sum(each.nbytes for each in collectives(step, Phase.UPDATE))
+    assert 7 * copied < moved < 30 * copied
+    held = {each.kind for each in step.storages if each.given and not each.on_host}
+    assert held == {BufferKind.FEATURE_MAP}
+    assert any("OMP_NUM_THREADS" in each for each in step.notes)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"accumulate": 2}, {"in_backward": True}, {"precision": Precision.AMP_FLOAT16}],
+    ids=lambda each: next(iter(each)),
+)
+def test_what_reads_gradients_on_the_host_in_backward_is_refused(asked: dict[str, object]) -> None:
+    with pytest.raises(CaptureError, match=r"found fsdp=4,offload=cpu with .* expected one of the two"):
+        captured("fsdp=4,offload=cpu", **asked)
 
 
 class Four(Net):

@@ -5,23 +5,30 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.captured_steps import sharded, staged
+from tests.captured_steps import Recording, sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
-from vdnnsim.analysis.metrics import stall_seconds
+from vdnnsim.analysis.metrics import measure, stall_seconds
+from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.collective import Collective, CollectiveKind
+from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import PolicyError
+from vdnnsim.dnn.step import BufferKind, Role
+from vdnnsim.errors import PolicyError, ScenarioError
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.descriptions import describe
 from vdnnsim.plans.operations import Allocate, Communicate, Release, Stream
 from vdnnsim.plans.placement import PlacedChange
 from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.base import Resident
+from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.report.plots.iteration.timeline import trace_bars
 from vdnnsim.scenario.simulator import Simulator
 
 SERVER = server_with({"launch_overhead_s": 1.0})
@@ -137,6 +144,75 @@ def test_a_rank_of_a_server_stands_for_the_others() -> None:
     copies = [each.setting().copies.seconds(Direction.D2H, 10) for each in simulators]
     assert copies == [1.0, 2.0]
     assert replay(sharded()).spans == replay(msgspec.structs.replace(sharded(), ranks=2)).spans
+
+
+def offloading() -> CapturedStep:
+    """One of two ranks whose weight, 8 B, and its gradient are on the host, which updates there."""
+    r = Recording("offloading", 1, ("fc1",))
+    weight, gradient = BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT
+    for name, kind in (("fc1.weight", weight), ("gradient", gradient)):
+        r.memory(name, kind, (2,), given=True)
+    x, shard = r.memory("input", BufferKind.FEATURE_MAP, (1,), given=True), r.memory("shard", weight, (2,))
+    y, d_y = r.memory("fc1", BufferKind.FEATURE_MAP, (1,), held=True), r.memory("dy", BufferKind.GRADIENT_MAP, (1,))
+    d_w, product = r.memory("reduced", gradient, (2,)), ProductWork(1, 1, 1, 1)
+
+    def exchange(kind: CollectiveKind, nbytes: int) -> Collective:
+        return Collective(kind, nbytes, "float32", ranks=1)
+
+    copy, back, work = (
+        exchange(CollectiveKind.FROM_HOST, 8),
+        exchange(CollectiveKind.TO_HOST, 8),
+        exchange(CollectiveKind.ON_HOST, 36),
+    )
+    f, b = Phase.FORWARD, Phase.BACKWARD
+    r.run("from_host", "fc1", f, writes=[(Role.WEIGHTS, shard)], collective=copy, aside=True)
+    operands = [(Role.INPUT, x), (Role.WEIGHTS, shard)]
+    r.run("mm", "fc1", f, reads=operands, writes=[(Role.OUTPUT, y)], saves=[x], work=product)
+    r.run("ones_like", "", b, writes=[(Role.INPUT_GRADIENT, d_y)])
+    operands = [(Role.OUTPUT_GRADIENT, d_y), (Role.INPUT, x)]
+    r.run("mm", "fc1", b, reads=operands, writes=[(Role.WEIGHT_GRADIENT, d_w)], forward=1, work=product)
+    r.run("to_host", "fc1", b, reads=[(Role.WEIGHT_GRADIENT, d_w)], collective=back, aside=True)
+    r.run("_foreach_add_", "", Phase.UPDATE, collective=work, aside=True)
+    step = r.step()
+    on_host = (msgspec.structs.replace(each, on_host=number < 2) for number, each in enumerate(step.storages))
+    return msgspec.structs.replace(step, storages=tuple(on_host), ranks=2)
+
+
+def test_shards_on_the_host_cross_a_shared_uplink_and_its_memory_bounds_their_update() -> None:
+    """Two ranks copy 8 B each over 10 B/s, in 1.6 s, multiply by 2.6, make a gradient by 4.6, and copy it by 6.2.
+
+    The update moves 36 B each, of 36 B/s for both, and is done at 8.2. At most 20 B are on the GPU, in backward: input,
+    output, its gradient, 4 B each, and the gradient of the weight.
+    """
+    check_captured_step(offloading(), "offloading")
+
+    trace = replay(offloading())
+
+    assert ends(trace, Stream.FROM_HOST) == [1.6]
+    assert ends(trace, Stream.COMPUTE) == [2.6, 3.6, 4.6]
+    assert ends(trace, Stream.TO_HOST) == [6.2, 8.2]
+    assert dict(stall_seconds(trace)) == {StallCause.PREFETCH: pytest.approx(1.6)}
+    assert (trace.pool_bytes, trace.host_bytes) == (20, 16)
+    metrics = measure(trace, 1)
+    assert (metrics.iteration_s, metrics.prefetched_bytes, metrics.offloaded_bytes) == (pytest.approx(8.2), 8, 8)
+    bars = {each.look.meaning for each in trace_bars(trace, dict.fromkeys((*Stream, None), 0.0))}
+    assert bars == {"forward", "backward", "update", "prefetch", "offload", "stall: waits for a prefetch"}
+    words = [describe(each, trace.plan.buffer_names, trace.plan.layers) for each in trace.plan.operations]
+    assert "from_host in forward of fc1" in words
+
+
+def test_the_planner_finds_a_plan_beside_shards_on_the_host() -> None:
+    server = replace(SERVER, gpu=FAST, topology=PEERED)
+    simulator = Simulator.of(CapturedWorkload.of(offloading()), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    (result,) = simulator.run(Optimal(), simulator.oracle())
+    assert result.metrics.iteration_s == pytest.approx(8.2)
+
+
+def test_what_is_on_the_host_is_used_by_no_kernel() -> None:
+    step = offloading()
+    on_host = (msgspec.structs.replace(each, on_host=number == 2) for number, each in enumerate(step.storages))
+    with pytest.raises(ScenarioError, match=r"storages\[2\]\.on_host: found true"):
+        check_captured_step(msgspec.structs.replace(step, storages=tuple(on_host)), "offloading")
 
 
 def test_stages_of_a_pipeline_wait_for_each_other() -> None:

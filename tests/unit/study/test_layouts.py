@@ -34,16 +34,35 @@ def captured(layout: Layout, *, given_bytes: int = 8) -> tuple[CapturedStep]:
 
 def test_usual_layouts() -> None:
     """Over two hosts of two GPUs, a copy for each host as well; three GPUs on hosts of two make no equal groups."""
-    assert layouts_of(8, 8) == ("fsdp=8", "fsdp=4,tp=2", "tp=8", "pp=2,fsdp=4", "zero2=8", "zero1=8", "ddp=8")
-    assert layouts_of(4, 2) == ("fsdp=4", "hsdp=2x2", "fsdp=2,tp=2", "pp=2,fsdp=2", "zero2=4", "zero1=4", "ddp=4")
-    assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3")
+    assert layouts_of(8, 8) == (
+        "fsdp=8",
+        "fsdp=4,tp=2",
+        "tp=8",
+        "pp=2,fsdp=4",
+        "zero2=8",
+        "zero1=8",
+        "ddp=8",
+        "fsdp=8,offload=cpu",
+    )
+    assert layouts_of(4, 2) == (
+        "fsdp=4",
+        "hsdp=2x2",
+        "fsdp=2,tp=2",
+        "pp=2,fsdp=2",
+        "zero2=4",
+        "zero1=4",
+        "ddp=4",
+        "fsdp=4,offload=cpu",
+    )
+    assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3", "fsdp=3,offload=cpu")
 
 
 def test_checkpoints_only_where_needed() -> None:
     """All kept takes 76 GiB, which are not sure to fit into 79, so the next layout begins with selective checkpoints.
 
     Eight GPUs train 8 x 3 samples in every layout. FSDP's shards of 11 GiB are 88 GiB where every rank holds all
-    parameters, and as much are their gradients: that is not captured. Two ranks of split layers train 6 together.
+    parameters, and twice as much are their gradients and DDP's buckets: that is not captured. Two ranks of split layers
+    train 6 together.
     """
     asked: list[Layout] = []
 
@@ -68,8 +87,24 @@ def test_checkpoints_only_where_needed() -> None:
         assert each.samples_per_s == pytest.approx(24 / each.iteration_s)
     held, reason = ranking.refused
     assert held == Refused(Layout("ddp=8", "none", 3), held.reason)
-    assert "176 GiB" in held.reason
+    assert "264 GiB" in held.reason
     assert reason.reason == "the model has no blocks"
+
+
+def test_shards_on_the_host_where_nothing_else_fits() -> None:
+    """Or where they are asked for."""
+    names = "fsdp=8", "fsdp=8,offload=cpu"
+    fits: list[Layout] = []
+    for given, all_of_them, tried in ((8, False, 1), (8, True, 2), (80 * GIB, False, 4)):
+
+        def capture(layout: Layout, given: int = given) -> tuple[CapturedStep]:
+            fits.append(layout)
+            return captured(layout, given_bytes=8 if "offload" in layout.name else given)
+
+        fits.clear()
+        ranking = rank_layouts(8, names, 1, SERVER, capture, tries_all=all_of_them)
+        assert len(fits) == tried
+        assert len(ranking.layouts) == (1 if tried == 1 else 2)
 
 
 def test_ranks_of_a_pipeline() -> None:

@@ -25,6 +25,8 @@ _THREADS: Final = {
     Stream.COMMUNICATION: 4,
     Stream.SEND: 5,
     Stream.RECEIVE: 6,
+    Stream.FROM_HOST: 7,
+    Stream.TO_HOST: 8,
 }
 _STALL_THREAD: Final = 3
 _IN_USE: Final = "memory in use (bytes)"
@@ -62,8 +64,8 @@ def operation_text(plan: TrainingPlan, position: int) -> str:
 
 def _names(result: ScenarioResult, row: PolicyResult) -> Iterator[Event]:
     threads = {number: f"{stream.value} stream" for stream, number in _THREADS.items()} | {_STALL_THREAD: "stalls"}
-    for stream in (Stream.COMMUNICATION, Stream.SEND, Stream.RECEIVE):
-        if not row.trace.spans_on(stream):
+    for stream in _THREADS:
+        if stream not in (Stream.COMPUTE, Stream.MEMORY) and not row.trace.spans_on(stream):
             del threads[_THREADS[stream]]
     yield from _track_names(row.gpu, f"GPU {row.gpu}: {result.server.gpu.name}, {row.policy}", threads)
 

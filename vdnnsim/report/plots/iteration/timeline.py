@@ -196,7 +196,7 @@ def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -
     return [Patch(facecolor=color, label=name) for color, name in names.items()]
 
 
-_FROM_ABOVE: Final = (Stream.COMPUTE, None, Stream.MEMORY, Stream.COMMUNICATION, Stream.SEND, Stream.RECEIVE)
+_FROM_ABOVE: Final = (Stream.COMPUTE, None, *(each for each in Stream if each is not Stream.COMPUTE))
 """Rows of the streams, and of stalls under None."""
 _HEIGHT = 0.8
 _LEAST_ROWS: Final = 2.2
