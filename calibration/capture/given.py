@@ -39,7 +39,7 @@ def add_given(iteration: Iteration, modules: ModuleTracker, storages: StorageTab
 
 def _identity(tensor: torch.Tensor) -> int:
     """Return the identity of the storage of a tensor, of a `DTensor` of the part that is here."""
-    return local_of(tensor).untyped_storage()._cdata  # noqa: SLF001
+    return int(local_of(tensor).untyped_storage()._cdata)  # noqa: SLF001
 
 
 def _states(

@@ -103,7 +103,7 @@ def rank_layouts(
         tries_all: whether layouts with shards in host memory are tried even though another fits.
     """
     trials = _Trials(profile, samples, capture)
-    found = []
+    found: list[Ranked | Refused] = []
     for name in names:
         if tries_all or _OFFLOAD not in name or not any(isinstance(each, Ranked) for each in found):
             found.append(trials.of(name))

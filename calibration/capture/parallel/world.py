@@ -130,9 +130,10 @@ def following(listener: Listener) -> Iterator[None]:
         if was_allocated:
             listener.freed(tensor)
 
-    gathered, as_dtensor = FSDPParam.all_gather_inputs, FSDPParam.to_sharded_dtensor
+    gathered: Any = FSDPParam.all_gather_inputs
+    as_dtensor = FSDPParam.to_sharded_dtensor
 
-    def all_gather_inputs(param: FSDPParam) -> list[torch.Tensor]:
+    def all_gather_inputs(param: FSDPParam) -> Any:  # noqa: ANN401 - what PyTorch's own returns
         if not param.offload_to_cpu or param.sharded_state is not ShardedState.SHARDED:
             return gathered.fget(param)
         shard = param._sharded_param_data  # noqa: SLF001

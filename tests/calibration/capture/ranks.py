@@ -164,9 +164,10 @@ def collectives_of(folder: str, layout: str, rank: int) -> list[Collective]:
         iteration.run(lambda _: None)
         with Collectives() as collectives:
             iteration.run(lambda _: None)
+        found: list[Collective] = collectives.found
         distributed.barrier()
     distributed.destroy_process_group()
-    return collectives.found
+    return found
 
 
 def main() -> None:

@@ -503,7 +503,7 @@ def by_fsdp() -> nn.Module:
 def routed() -> nn.Module:
     """Its first block hands on as many tokens as its router says."""
     model = by_fsdp()
-    model.blocks[0].register_forward_hook(lambda _, __, y: y * float(y.detach().argmax(-1).sum()))
+    next(model.children()).register_forward_hook(lambda _, __, y: y * float(y.detach().argmax(-1).sum()))
     return model
 
 
