@@ -24,7 +24,8 @@ FIVE_LINES = """\
 import vdnnsim
 question = vdnnsim.load("vgg16_256").under("base(p)", "vdnn_all(m)")
 print(vdnnsim.__file__, question.run().to_pandas()["fits"].tolist(), sep="\\n")
-print(*question.under("base(p)").machines("rtx_4090", "h200").to_pandas().dropna(subset="rank")["machine"])
+ranked = vdnnsim.machines(question, "rtx_4090", "h200", policy="base(p)").to_pandas()
+print(*ranked.dropna(subset="rank")["machine"])
 print(*question.run().fitting)
 """
 EXTRAS = re.compile(r"(?:vdnnsim|'\.)\[([a-z,]+)\]")

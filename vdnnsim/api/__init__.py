@@ -6,9 +6,7 @@ compares replays to a device. `script` is run by `vdnnsim apply` within a script
 `vdnnsim` and `vdnnsim.cli` import it; begin at `scenarios` or `planning`.
 """
 
-import warnings
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -63,11 +61,3 @@ def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
 def __dir__() -> list[str]:
     """Return what users call, for completion."""
     return __all__
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever had that name
-    """Return a renamed object by its former name."""
-    if name == "Question":
-        warnings.warn("vdnnsim.api.Question is now LoadedScenario", DeprecationWarning, stacklevel=2)
-        return LoadedScenario
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,27 +45,6 @@ class Captured(Shown, CapturedStep, frozen=True, dict=True):
     def __str__(self) -> str:
         return str(self.table)
 
-    def machines(self, *hardware: str, policy: str | Sequence[str] = ()) -> ResultTable:
-        """Rank machines for the step by fit and speed, as `vdnnsim machines`.
-
-        Args:
-            hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
-            policy: policies to try: the first is taken where it fits, else the fastest; by default PyTorch's, then
-                those that save memory.
-
-        Raises:
-            ProfileError: there is no such profile, or none supports the step's element type.
-            PolicyError: there is no such policy, or it does not support captured models.
-        """
-        from vdnnsim.dnn.captured_model import CapturedModel
-        from vdnnsim.report.machines import machines_table
-        from vdnnsim.study.machines import TRIED, rank_machines, scenario_on_any
-
-        profiles, policies = machines_named(hardware, Path()), policies_named(policy or TRIED)
-        asked = scenario_on_any(CapturedModel(self), self.model, profiles, policies)
-        ranking = rank_machines(asked, profiles, first_where_it_fits=True)
-        return machines_table(asked, ranking, "to_pandas() has all")
-
     def write(self, path: str | Path) -> None:
         """Write the step to a file, for a scenario with `workload: {step: NAME.step.json}`.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import Captured, profile_named
+from vdnnsim.api.captured import Captured, machines_named, policies_named, profile_named
 from vdnnsim.api.scenarios import LoadedScenario, scenario_of_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, StudyError
@@ -34,9 +34,18 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
         ProfileError: there is no such profile, or none supports the element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
-    if isinstance(asked, Captured):
-        return asked.machines(*hardware, policy=policy)
-    return _scenario(asked, "", policy).machines(*hardware)
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.report.machines import machines_table
+    from vdnnsim.study.machines import TRIED, rank_machines, scenario_on_any
+
+    if isinstance(asked, LoadedScenario):
+        found = _scenario(asked, "", policy)
+        scenario, profiles = found.scenario, machines_named(hardware, found.folder, found.scenario.gpus)
+    else:
+        profiles, policies = machines_named(hardware, Path()), policies_named(policy or TRIED)
+        scenario = scenario_on_any(CapturedModel(asked), asked.model, profiles, policies)
+    ranking = rank_machines(scenario, profiles, first_where_it_fits=not isinstance(asked, LoadedScenario))
+    return machines_table(scenario, ranking, _ALL)
 
 
 def max_batch(

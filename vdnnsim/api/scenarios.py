@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import Captured, machines_named, policies_named, profile_named
+from vdnnsim.api.captured import Captured, policies_named, profile_named
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, DeviceError, InputError, OutputError, PolicyError
 from vdnnsim.files.messages import not_one_of
@@ -113,21 +113,6 @@ class LoadedScenario(Shown):
         from vdnnsim.policies.registry import known_policies
 
         return Simulation.of(run_and_answer(self.scenario, known_policies()))
-
-    def machines(self, *hardware: str) -> ResultTable:
-        """Rank machines for the workload by fit and speed, as `vdnnsim machines`.
-
-        Args:
-            hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
-
-        Raises:
-            ProfileError: there is no such profile.
-        """
-        from vdnnsim.report.machines import machines_table
-        from vdnnsim.study.machines import rank_machines
-
-        ranking = rank_machines(self.scenario, machines_named(hardware, self.folder, self.scenario.gpus))
-        return machines_table(self.scenario, ranking, "to_pandas() has all")
 
     def on(self, hardware: str) -> "LoadedScenario":
         """Return the same scenario on another machine.

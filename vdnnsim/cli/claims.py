@@ -10,7 +10,6 @@ import click
 from vdnnsim.cli.options import prints_table
 from vdnnsim.cli.output import Output
 from vdnnsim.cli.question import captured_with_notice
-from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from vdnnsim.claims.public2026.measurements import Setup
@@ -24,9 +23,8 @@ _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated"
 
 @click.command()
 @click.option("--paper", default="vdnn2016", show_default=True, metavar="PAPER", help="Whose claims to check.")
-@click.option("--report", is_flag=False, flag_value="", hidden=True)
 @prints_table
-def claims(paper: str, report: str | None, output: Output) -> None:
+def claims(paper: str, output: Output) -> None:
     """Check every number that a paper states against the replay.
 
     Exits with 3 when one that is recorded as reproduced no longer is.
@@ -38,8 +36,6 @@ def claims(paper: str, report: str | None, output: Output) -> None:
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.result_table import ResultTable
 
-    if report is not None:
-        raise InputError(f"--report: pages on papers are drawn from a clone, by `python -m reports {paper} --out DIR`")
     opened = open_paper(read_claims(paper), Path(), capture())
     with SearchLine() as line:
         rows = opened.check(line.tell)

@@ -5,7 +5,6 @@ When memory is allocated and freed follows from a schedule by a scheme of alloca
 workload's step by number. They may be in any order that respects data dependences.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -107,15 +106,6 @@ class Release:
 
 ScheduleStep = Run | Offload | Prefetch | Wait | Synchronize | Allocate | Release
 Schedule = Sequence[ScheduleStep]
-_RENAMED = {"Fetch": "Prefetch", "Step": "ScheduleStep"}
-
-
-def __getattr__(name: str) -> object:
-    """Return a class by its old name, for users' policies, for one version."""
-    if name not in _RENAMED:
-        raise AttributeError(name)
-    warnings.warn(f"{__name__}.{name} is called {_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
-    return globals()[_RENAMED[name]]
 
 
 def in_rounds(schedule: Schedule, rounds: int) -> Schedule:

@@ -220,7 +220,7 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
     assert isinstance(read, Captured)
     assert str(read) == str(step)
     assert "saved for backward" in read._repr_html_()
-    ranked = read.machines("t4", "h200", policy="checkpoint").to_pandas()
+    ranked = vdnnsim.machines(read, "t4", "h200", policy="checkpoint").to_pandas()
     assert set(ranked["machine"]) == {"t4", "h200"}
     assert set(ranked["policy"]) == {"checkpoint(p)"}
 

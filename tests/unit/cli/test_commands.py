@@ -254,7 +254,7 @@ def test_the_surface_is_frozen() -> None:
         | {"--out", "--tf32"},
         "capture": {*table, *capture, "--accumulate", "--batch", "--compile", "--hardware", "--out", "--pretend"},
         "check": {"--policy-module"},
-        "claims": {*table, "--paper", "--report"},
+        "claims": {*table, "--paper"},
         "compare": {*scenario, *table, "--out", "--policies"},
         "doctor": table,
         "examples": set(),

@@ -8,7 +8,6 @@ import pytest
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PlanError
-from vdnnsim.plans import schedule
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.descriptions import describe
 from vdnnsim.plans.lowering import lower
@@ -220,10 +219,3 @@ def test_every_scheme_lowers_the_iteration_of_a_network(scheme: Scheme) -> None:
     plan = lowered(iteration(CHAIN), scheme)
 
     assert sum(isinstance(each, Compute) for each in plan.operations) == len(iteration(CHAIN))
-
-
-def test_old_names_of_steps_hold_for_one_version() -> None:
-    with pytest.warns(DeprecationWarning, match="Prefetch"):
-        assert schedule.Fetch is schedule.Prefetch
-    with pytest.raises(AttributeError):
-        _ = schedule.Fetched
