@@ -49,7 +49,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
-from vdnnsim.policies.iterations.layrub_memory import Buffers, Layout, Reuse, Spaces, Stay, lay_out
+from vdnnsim.policies.iterations.layrub_memory import Buffers, Reuse, Spaces, Stay, Stays, stays_of
 
 BARRIER_FRACTION: Final = 0.0305
 """Cost of a barrier between weight and data gradient, of their time (4.3)."""
@@ -64,12 +64,12 @@ class _Layrub(Policy, frozen=True, kw_only=True):
         """Plan with the kernels within Caffe's limit of workspace."""
         workload, reuse = setting.workload, self.reuse
         kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
-        layout = lay_out(workload, reuse)
+        stays = stays_of(workload, reuse)
         buffers = Buffers(workload, reuse)
-        pools = _pools(workload, buffers, layout)
-        over = {buffers.gradients[index]: [buffers.maps[index]] for each in layout.over_maps.values() for index in each}
+        pools = _pools(workload, buffers, stays)
+        over = {buffers.gradients[index]: [buffers.maps[index]] for each in stays.over_maps.values() for index in each}
         return lower(
-            _Walk(workload, kernels, layout, buffers, pools).steps(),
+            _Walk(workload, kernels, stays, buffers, pools).steps(),
             workload,
             kernels,
             partial(Spaces, reuse=reuse, pools=pools, kept=buffers.kept, over=over),
@@ -104,17 +104,17 @@ class LayrubHybrid(_Layrub, frozen=True, kw_only=True):
     reuse: ClassVar[Reuse] = Reuse(within_layers=True, between_layers=True)
 
 
-def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout) -> list[list[Stay]]:
+def _pools(workload: Workload, buffers: IterationBuffers, stays: Stays) -> list[list[Stay]]:
     """Return the stays that share regions: maps of several readers, their gradients, and all others."""
     forked = {each.index for each in workload.graph.maps if len(each.consumers) > 1}
-    map_stays = layout.map_stays if layout.reuse.between_layers else []
+    map_stays = stays.map_stays if stays.reuse.between_layers else []
     maps = [(index in forked, replace(stay, buffer=buffers.maps[index])) for index, stay in map_stays]
     gradients = [
-        (index in forked, replace(stay, buffer=buffers.gradients[index])) for index, stay in layout.gradient_stays
+        (index in forked, replace(stay, buffer=buffers.gradients[index])) for index, stay in stays.gradient_stays
     ]
     return [
         [stay for is_forked, stay in maps if is_forked],
-        [stay for is_forked, stay in gradients if is_forked] + layout.split_stays,
+        [stay for is_forked, stay in gradients if is_forked] + stays.split_stays,
         [stay for is_forked, stay in maps + gradients if not is_forked],
     ]
 
@@ -123,18 +123,18 @@ def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout) -> lis
 class _Walk:
     workload: Workload
     kernels: KernelChoice
-    layout: Layout
+    stays: Stays
     buffers: Buffers
     pools: Sequence[Sequence[Stay]]
 
     def __post_init__(self) -> None:
-        layout = self.layout
+        stays = self.stays
         self._backward = backward_layers(self.workload)
         self._below = {above.index: below for above, below in pairwise(self._backward)}
         self._steps: list[ScheduleStep] = []
-        # By step of the layout, buffers allocated before it, and released after it, gradients over maps first.
+        # By step of the stays, buffers allocated before it, and released after it, gradients over maps first.
         number = len(self.workload.graph.layers) + len(self._backward)
-        over = layout.gradients_over_maps_ending
+        over = stays.gradients_over_maps_ending
         self._begins: list[list[int]] = [[] for _ in range(number)]
         self._ends = [self._gradients(over.get(step, ())) for step in range(number)]
         for stay in (stay for stays in self.pools for stay in stays):
@@ -152,33 +152,33 @@ class _Walk:
     def _forward(self, run: Run) -> None:
         layer, kept = run.layer, self._kept_of(run.layer)
         self._enter((*self._begins[layer.index], *kept), layer, Phase.FORWARD)
-        offloaded = feature_maps(self.workload, *self.layout.offloads.get(layer.index, ())) + kept
+        offloaded = feature_maps(self.workload, *self.stays.offloads.get(layer.index, ())) + kept
         self._steps.append(run)
         if offloaded:
             self._steps += [Offload(offloaded, layer, beside=not kept), Synchronize()]
         self._leave((*kept, *self._ends[layer.index]))
 
     def _backward_of(self, layer: Layer, step: int) -> None:
-        phases = self.layout.phases(layer)
+        phases = self.stays.phases(layer)
         below = self._below.get(layer.index)
         kept, kept_below = self._kept_of(layer), self._kept_of(below)
         shares_region = bool(kept_below) and self.buffers.kept_of(layer) is self.buffers.kept_of(below)
         self._enter(self._begins[step], layer, phases[0])
-        arriving = feature_maps(self.workload, *self.layout.prefetches.get(step, ()))
+        arriving = feature_maps(self.workload, *self.stays.prefetches.get(step, ()))
         if not shares_region:
             self._enter(kept_below, layer, phases[0])
             arriving += kept_below
         self._fetch(arriving, layer, phases[0])
         seconds = sum(self.kernels[layer.index, phase].seconds for phase in phases)
         for phase in phases:
-            self._enter(self._gradients(self.layout.over_maps.get((layer.index, phase), ())), layer, phase)
-            waits_for_weights = self.layout.reuse.within_layers and phase in phases[1:]
+            self._enter(self._gradients(self.stays.over_maps.get((layer.index, phase), ())), layer, phase)
+            waits_for_weights = self.stays.reuse.within_layers and phase in phases[1:]
             self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
         self._leave(kept)
         if shares_region:
             self._enter(kept_below, layer, phases[0])
             self._fetch(kept_below, layer, phases[0])
-        if self.layout.reuse.between_layers or kept_below:
+        if self.stays.reuse.between_layers or kept_below:
             self._steps.append(Synchronize())
         self._leave(self._ends[step])
 

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import quote
 
 from vdnnsim.errors import InputError, OutputError, StudyError
+from vdnnsim.files.messages import one_line
 from vdnnsim.study.points.compute import OUTCOME, Outcome
 
 DATABASE: Final = "study.sqlite"
@@ -200,5 +201,6 @@ def _database_error(path: Path, failure: Exception) -> InputError:
 
 
 def _damaged(path: Path, why: object) -> StudyError:
-    text = " ".join(str(why).split())
-    return StudyError(f"{path}: is damaged ({text}); it was left as it is, move it away to compute the study anew")
+    return StudyError(
+        f"{path}: is damaged ({one_line(str(why))}); it was left as it is, move it away to compute the study anew"
+    )

@@ -135,6 +135,16 @@ def test_a_folder_where_nothing_can_be_written_is_read(tmp_path: Path, monkeypat
     assert {path.name for path in tmp_path.iterdir()} == {DATABASE, "study.lock"}
 
 
+def test_what_is_quoted_of_a_damaged_database_is_printable(tmp_path: Path) -> None:
+    """SQLite quotes the statement that made the table."""
+    fill(tmp_path, 1)
+    path = tmp_path / DATABASE
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE \x1bABLE"))
+    with pytest.raises(StudyError, match="is damaged") as refused, reading(tmp_path):
+        pass
+    assert str(refused.value).isprintable()
+
+
 def test_pages_that_changed_places_are_damage(tmp_path: Path) -> None:
     fill(tmp_path, 400)
     path = tmp_path / DATABASE

@@ -74,7 +74,7 @@ def share_regions(stays: Iterable[Stay]) -> tuple[list[int], list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Stays:
     """The stays of maps and gradients.
 
     Attributes:
@@ -100,16 +100,16 @@ class Layout:
         return tuple(reversed(layer.backward_phases)) if self.reuse.within_layers else layer.backward_phases
 
 
-def lay_out(workload: Workload, reuse: Reuse) -> Layout:
+def stays_of(workload: Workload, reuse: Reuse) -> Stays:
     builder = _Builder(workload, reuse)
     for each in workload.graph.maps:
         builder.add(each)
-    return builder.layout
+    return builder.stays
 
 
 class _Builder:
     def __init__(self, workload: Workload, reuse: Reuse) -> None:
-        self.layout = Layout(reuse)
+        self.stays = Stays(reuse)
         self._workload, self._reuse = workload, reuse
         self._layers = workload.graph.layers
         self._step_of = {
@@ -126,13 +126,13 @@ class _Builder:
         # What the first backward reads is not offloaded: it would be prefetched at once.
         if self._reuse.between_layers and readers and self._step_of[max(readers)] > len(self._layers):
             fetch = self._step_of[max(readers)] - 1
-            self._stay(self.layout.map_stays, each, first, last_forward)
-            self.layout.offloads.setdefault(last_forward, []).append(each.index)
-            self.layout.prefetches.setdefault(fetch, []).append(each.index)
+            self._stay(self.stays.map_stays, each, first, last_forward)
+            self.stays.offloads.setdefault(last_forward, []).append(each.index)
+            self.stays.prefetches.setdefault(fetch, []).append(each.index)
             first = fetch
         if each.needs_gradient and self._workload.mode is Mode.TRAINING:
             last = self._add_gradient(each, readers, last)
-        self._stay(self.layout.map_stays, each, first, last)
+        self._stay(self.stays.map_stays, each, first, last)
 
     def _add_gradient(self, each: FeatureMap, readers: list[int], last: int) -> int:
         """Add the stay of a gradient; return the end of its map's, extended where the gradient lies over it."""
@@ -140,13 +140,13 @@ class _Builder:
         assert each.producer is not None, "the input batch has no gradient"
         writers = [self._step_of[index] for index in reversed(each.consumers)]
         nbytes = self._workload.map_bytes(each.index)
-        self.layout.split_stays.extend(Stay(None, nbytes, step, writers[-1]) for step in writers[1:])
+        self.stays.split_stays.extend(Stay(None, nbytes, step, writers[-1]) for step in writers[1:])
         end = self._end_of[each.producer]
         if self._lies_over(each, readers, writer, phase):
-            self.layout.over_maps.setdefault((writer.index, phase), []).append(each.index)
-            self.layout.gradients_over_maps_ending.setdefault(end, []).append(each.index)
+            self.stays.over_maps.setdefault((writer.index, phase), []).append(each.index)
+            self.stays.gradients_over_maps_ending.setdefault(end, []).append(each.index)
             return end
-        self._stay(self.layout.gradient_stays, each, self._step_of[writer.index], end)
+        self._stay(self.stays.gradient_stays, each, self._step_of[writer.index], end)
         return last
 
     def _readers(self, each: FeatureMap) -> list[int]:
@@ -162,14 +162,14 @@ class _Builder:
 
     def _first_writer(self, each: FeatureMap) -> tuple[Layer, Phase]:
         layer = self._layers[each.consumers[-1]]
-        phases = self.layout.phases(layer)
+        phases = self.stays.phases(layer)
         return layer, next(x for x in phases if each.index in maps_touched(self._workload, layer, x).gradients_written)
 
     def _lies_over(self, each: FeatureMap, readers: list[int], writer: Layer, phase: Phase) -> bool:
         """Whether the map is on the GPU and dead when the first kernel writes its gradient."""
         if not self._reuse.within_layers or (self._reuse.between_layers and not readers):
             return False
-        phases = self.layout.phases(writer)
+        phases = self.stays.phases(writer)
         to_come = phases[phases.index(phase) + (writer.kind in _IN_PLACE) :]
         return all(index >= writer.index for index in readers) and not any(
             each.index in maps_touched(self._workload, writer, each_phase).maps_read for each_phase in to_come
