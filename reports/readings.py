@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from vdnnsim.claims.check import ClaimRow
-from vdnnsim.engine.processes import collect_rarely
+from vdnnsim.engine.garbage_collection import collect_rarely
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from slipcover import Slipcover  # type: ignore[import-untyped]
 
 import vdnnsim
-from vdnnsim.engine.processes import collect_rarely
+from vdnnsim.engine.garbage_collection import collect_rarely
 
 if TYPE_CHECKING:
     from calibration.capture.isolation import Answer

@@ -15,7 +15,7 @@ from calibration.capture.checkpointing import running_within_hooks
 from calibration.capture.chunked_loss import NOTE
 from calibration.capture.failures import about_heads, failure_outside, refuse_float8
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
-from calibration.capture.given import add_given
+from calibration.capture.initial_storages import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward

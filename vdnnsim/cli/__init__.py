@@ -31,7 +31,7 @@ try:
     from vdnnsim.cli.replay import check, compare, run, what_if
     from vdnnsim.cli.search import frontier, machines, max_batch
     from vdnnsim.cli.study import sweep
-    from vdnnsim.engine.processes import collect_rarely
+    from vdnnsim.engine.garbage_collection import collect_rarely
     from vdnnsim.errors import VdnnsimError
 except KeyboardInterrupt:
     sys.exit("Aborted!")

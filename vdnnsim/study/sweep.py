@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Final, TypeAlias
 
-from vdnnsim.engine.processes import collect_rarely
+from vdnnsim.engine.garbage_collection import collect_rarely
 from vdnnsim.errors import StudyError
 from vdnnsim.study.points.compute import Outcome, PointRunner
 from vdnnsim.study.points.resolve import Point, Resolved, shown

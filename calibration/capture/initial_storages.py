@@ -1,4 +1,4 @@
-"""What exists when an iteration begins: weights, buffers, inputs, labels, optimizer states."""
+"""Storages that exist when an iteration begins: weights, buffers, inputs, labels, optimizer states."""
 
 from collections.abc import Mapping
 
