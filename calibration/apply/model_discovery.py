@@ -1,7 +1,7 @@
 """Finds precision, optimizers and memory of a model that a script trains."""
 
 import gc
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -99,9 +99,22 @@ def beside_bytes(known: list[Any]) -> int:
         return 0
     # They are planned, and allocated again on use.
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
-    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
-    rounded = (round_up(nbytes, GRANULE_BYTES) for nbytes in storages.values())
+    rounded = (round_up(nbytes, GRANULE_BYTES) for nbytes in _storages(tensors).values())
     return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
+
+
+def requested_beside_bytes(device: torch.device, known: Iterable[torch.Tensor]) -> int:
+    """Return the bytes of a GPU that were requested from PyTorch beside known tensors, workspaces of cuBLAS included.
+
+    Less than is allocated: a block may be up to 1 MiB larger than its request.
+    """
+    requested: int = torch.cuda.memory_stats(device)["requested_bytes.all.current"]
+    return max(0, requested - sum(_storages(each for each in known if each.device == device).values()))
+
+
+def _storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Return bytes by storage."""
+    return {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
 
 
 def trained_by(loss: torch.Tensor) -> set[int]:

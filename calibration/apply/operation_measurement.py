@@ -64,6 +64,8 @@ def measured_here(
         found = {number: requests[each.changes] for number, each in ran if requests[each.changes]}
         seconds = {number: each.seconds for number, each in ran if each.seconds is not None}
         elsewhere |= run.elsewhere.keys()
+        # A workspace of cuBLAS may be in the segment of a large block, and keep it.
+        torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
         torch.cuda.empty_cache()
 
     def adjust(

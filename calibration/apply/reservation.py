@@ -5,6 +5,7 @@ that follow the plan reserve no more.
 """
 
 import contextlib
+import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from calibration.apply.model_discovery import beside_bytes, kept_for
+from calibration.apply.model_discovery import kept_for, requested_beside_bytes
 from calibration.apply.private_pools import FirstUpdate, PrivatePools, has_states
 from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.unplanned_offload import GpuBudget
@@ -28,7 +29,7 @@ from calibration.pretend.inside.peak import RESERVATION
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PlanWarning
-from vdnnsim.memory.segments import OWN_SEGMENT_BYTES
+from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, OWN_SEGMENT_BYTES
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.repetition import whole_pages
 from vdnnsim.plans.reserved_memory import STATES, ReservedMemory
@@ -77,7 +78,7 @@ class Reservation:
     def __init__(self, device: torch.device, limit_bytes: int | None, planned: PlannedMemory) -> None:
         self._device, self._planned = device, planned
         self._limit_bytes = limit_bytes if device.type == "cuda" else None
-        self._reserved_bytes = 0
+        self._reserved_bytes = self._expected_bytes = self._workspace_bytes = 0
         self._budget: GpuBudget | None = None
         self._was_left = self._has_warned = False
         self.pools = PrivatePools(device)
@@ -102,20 +103,42 @@ class Reservation:
             self._reserved_bytes = self._reserved_bytes or reserved_bytes
             return
         with torch.cuda.device(self._device):
-            if self._planned.has_products:
-                _allocate_cublas_workspaces(self._device)
-            torch.cuda.empty_cache()
-            self._reserve(self._planned.reserved, model)
+            small_bytes = self._allocate_workspaces()
+            to_come_bytes = self._reserve(self._planned.reserved, model, small_bytes)
         self._reserved_bytes = torch.cuda.memory_reserved(self._device)
+        self._expected_bytes = self._reserved_bytes + to_come_bytes
 
-    def _reserve(self, reserved: ReservedMemory, model: nn.Module) -> None:
-        """Allocate and free the segments of all pools."""
-        stats = torch.cuda.memory_stats(self._device)
-        left_bytes = reserved.capacity_bytes + self._planned.beside_bytes - stats["reserved_bytes.all.current"]
-        left_bytes -= max(0, reserved.small_bytes - stats["reserved_bytes.small_pool.current"])
+    def _allocate_workspaces(self) -> int:
+        """Allocate workspaces of cuBLAS anew, in segments of their own; return bytes reserved for other small blocks.
+
+        A loop without a plan may have left one in the segment of its largest block.
+        """
+        torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
+        torch.cuda.empty_cache()
+        before_bytes = torch.cuda.memory_allocated(self._device)
+        small_bytes: int = torch.cuda.memory_stats(self._device)["reserved_bytes.small_pool.current"]
+        if self._planned.has_products:
+            # Those of cuBLASLt are beside the plan.
+            before_bytes += _allocate_cublas_workspaces(self._device)
+            torch.cuda.empty_cache()
+        self._workspace_bytes = torch.cuda.memory_allocated(self._device) - before_bytes
+        return small_bytes
+
+    def _reserve(self, reserved: ReservedMemory, model: nn.Module, small_bytes: int) -> int:
+        """Allocate and free the segments of all pools; return bytes of those that steps will add.
+
+        `small_bytes` are reserved for small blocks already.
+        """
+        to_come_bytes = max(0, reserved.small_bytes - small_bytes)
         if reserved.states_bytes and not has_states(model):
-            left_bytes -= reserved.states_bytes
+            to_come_bytes += reserved.states_bytes
             self._first_update = self._first_update or FirstUpdate(model, self.pools, STATES)
+        left_bytes = reserved.capacity_bytes + self._planned.beside_bytes - to_come_bytes
+        left_bytes -= torch.cuda.memory_reserved(self._device)
+        held_bytes = self._held_bytes(model)
+        if held_bytes >= _NAMED_BYTES:
+            # They exceed the limit by their segments. By a smaller reservation the largest block would exceed it, too.
+            left_bytes += math.ceil(held_bytes / LARGE_SEGMENT_BYTES) * LARGE_SEGMENT_BYTES
         private = [(pool, nbytes) for pool, sizes in reserved.private.items() for nbytes in sizes]
         own_bytes = whole_pages(left_bytes - sum(nbytes for _, nbytes in private), reserved.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
@@ -132,6 +155,7 @@ class Reservation:
                 warn(f"{format_bytes(left_bytes)} of the GPU are not free, as planned; memory may run out")
             segments.clear()
             torch.cuda.reset_peak_memory_stats(self._device)
+        return to_come_bytes
 
     def save(self, tensor: torch.Tensor, model: nn.Module | None) -> SavedTensor:
         """Return the replacement of a tensor saved after a departure, or within backward by a checkpoint."""
@@ -156,10 +180,15 @@ class Reservation:
         if not (beyond_bytes and self._reserved_bytes) or self._has_warned:
             return
         self._has_warned = True
-        planned_bytes = self._planned.beside_bytes + self._planned.batch_bytes
-        held_bytes = max(0, beside_bytes([*kept_for(model)]) - planned_bytes)
-        self.is_full_of_gaps = not self._was_left and held_bytes < beyond_bytes
-        warn(excess_message(self._limit_bytes, beyond_bytes, held_bytes, was_left=self._was_left))
+        held_bytes = self._held_bytes(model)
+        has_gaps = held_bytes < beyond_bytes and reserved_bytes > self._expected_bytes
+        self.is_full_of_gaps = has_gaps and not self._was_left
+        warn(excess_message(self._limit_bytes, beyond_bytes, held_bytes, was_left=self._was_left, has_gaps=has_gaps))
+
+    def _held_bytes(self, model: nn.Module) -> int:
+        """Return bytes of tensors that the plan was not made for."""
+        planned_bytes = self._planned.beside_bytes + self._planned.batch_bytes + self._workspace_bytes
+        return max(0, requested_beside_bytes(self._device, kept_for(model)) - planned_bytes)
 
 
 def warn(text: str) -> None:
@@ -171,14 +200,17 @@ def warn(text: str) -> None:
     warnings.warn(text, PlanWarning, stacklevel=2 if frame is None else level)
 
 
-def excess_message(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_left: bool) -> str:
-    """Return the warning of an excess over the limit; `held_bytes` are of tensors unknown to the plan."""
+def excess_message(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_left: bool, has_gaps: bool) -> str:
+    """Return the warning of an excess over the limit; `held_bytes` are of tensors unknown to the plan.
+
+    `has_gaps`: more than these and what was reserved ahead.
+    """
     causes = []
-    if held_bytes >= _NAMED_BYTES:
+    if held_bytes >= _NAMED_BYTES or not (was_left or has_gaps):
         causes.append(f"{format_bytes(held_bytes)} are of tensors that the plan was not made for")
     if was_left:
         causes.append("a step left the plan")
-    elif held_bytes < beyond_bytes:
+    elif has_gaps:
         causes.append("some requests of a step found no room in the reserved segment")
     reserved = format_bytes(limit_bytes + beyond_bytes)
     more = f"{format_bytes(beyond_bytes)} more than the {format_bytes(limit_bytes)} that it may"
@@ -202,13 +234,36 @@ def reservation_for(
     return Reservation(device, limit_bytes, planned)
 
 
-def _allocate_cublas_workspaces(device: torch.device) -> None:
-    """Make cuBLAS allocate the workspaces of this thread and backward's, which later would split the segment."""
+def _allocate_cublas_workspaces(device: torch.device) -> int:
+    """Make cuBLAS allocate the workspaces of this thread and backward's, which later would split the segment.
+
+    Return the bytes of those that cuBLASLt has beside them, as in PyTorch 2.11.
+    """
     # A step of another plan may be open, whose saved tensors these are not.
     aside = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
     with torch.inference_mode(mode=False), torch.enable_grad(), aside:
         factor = torch.zeros(8, 8, device=device, requires_grad=True)
         torch.mm(factor, factor).sum().backward()  # type: ignore[no-untyped-call]
+        before = torch.cuda.memory_allocated(device)
+
+        def add_bias(_: object = None) -> None:
+            with torch.no_grad():
+                torch.addmm(factor[0], factor, factor)
+
+        add_bias()
+        in_backward = factor.sum()
+        in_backward.register_hook(add_bias)  # type: ignore[no-untyped-call]
+        in_backward.backward()  # type: ignore[no-untyped-call]
+        del in_backward
+        return torch.cuda.memory_allocated(device) - before
+
+
+def cublaslt_bytes(device: torch.device) -> int:
+    """Return the bytes of workspaces of cuBLASLt, which no plan knows; 0 on a CPU."""
+    if device.type != "cuda":
+        return 0
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
+    return _allocate_cublas_workspaces(device)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def test_tensors_within_the_budget_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_the_warning_names_causes(held: int, was_left: bool, words: list[str]) -> None:  # noqa: FBT001
-    said = excess_message(10 * GIB, 2 * GIB, held, was_left=was_left)
+    said = excess_message(10 * GIB, 2 * GIB, held, was_left=was_left, has_gaps=held < 2 * GIB)
     assert "12.0 GiB, 2.00 GiB more than the 10.0 GiB" in said
     assert said.count(", and ") == len(words) - 1
     assert all(each in said for each in words)
@@ -108,6 +108,7 @@ class Statistics:
     def _all(self) -> dict[str, Any]:
         return {
             "allocated_bytes.all.current": self.allocated,
+            "requested_bytes.all.current": self.allocated,
             "reserved_bytes.all.current": self.reserved,
             "reserved_bytes.all.peak": self.most,
         }

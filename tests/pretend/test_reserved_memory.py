@@ -13,6 +13,7 @@ from tests.pretend.test_apply import part_of_plain, perceptron, planned, train
 from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.history import recorded
 from vdnnsim.api.planning import plan
+from vdnnsim.errors import PlanWarning
 from vdnnsim.plans.repetition import resident_buffers
 
 pytestmark = pytest.mark.pretend
@@ -61,6 +62,41 @@ def test_fifty_steps_reserve_what_was_stated_and_allocate_what_was_promised() ->
     assert {each.departure for each in made.loop.steps} == {""}
     assert torch.cuda.max_memory_reserved() <= limit
     assert torch.cuda.max_memory_allocated() == pytest.approx(made.predicted.metrics.max_memory_bytes, rel=0.01)
+
+
+def test_a_loop_before_the_plan_and_a_tensor_behind_it_leave_its_segments_whole() -> None:
+    """Steps without a plan leave backward's workspace of cuBLAS in a segment of the logits, which then would stay.
+
+    The tensor, 8 MiB in a segment of 20, exceeds the limit, and nothing else: all that was planned is reserved, and the
+    warning of it moves no workspace. With 20 MiB less the logits found no room, which took 785 MiB more.
+    """
+    model, text = Text().cuda(), torch.zeros(16, 256, dtype=torch.long, device="cuda")
+    for _ in range(2):
+        model(text).backward()
+    model.zero_grad()
+    limit = 2600 << 20
+    made = plan(
+        *(model, text),
+        hardware="rtx_4090",
+        memory=f"{limit} B",
+        policy="save_on_cpu",
+        loss=lambda loss: loss,
+        optimizer="sgd",
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held = torch.empty(8 << 20, dtype=torch.uint8, device="cuda")
+
+    def steps() -> None:
+        for _ in range(5):
+            with made.apply(model):
+                model(text).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    with pytest.warns(PlanWarning, match=r"\b8\.\d+ MiB are of tensors that the plan was not made for$"):
+        steps()
+    assert 0 < torch.cuda.max_memory_reserved() - limit <= 20 << 20
+    assert held.is_cuda
 
 
 def test_blocks_of_a_live_step_have_their_planned_addresses() -> None:

@@ -87,6 +87,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     require_torch("a plan")
     from calibration.apply.copy_stream import card_of
     from calibration.apply.operation_measurement import measured_here
+    from calibration.apply.reservation import cublaslt_bytes
     from calibration.apply.user_state import protecting_user_tensors
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
@@ -134,6 +135,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     if memory is not None:
         model = preallocated(model)
         limit_bytes = server.gpu.memory_bytes - server.gpu.context_bytes
-    return PlanRequest(
+    request = PlanRequest(
         captured, tape.without(elsewhere), device, server, chosen, model, kernels, requests, limit_bytes=limit_bytes
     )
+    return request if memory is None else request.beside(cublaslt_bytes(device))
