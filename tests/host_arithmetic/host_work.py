@@ -35,9 +35,13 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class HostWork:
-    """Puts functions on streams with `cudaLaunchHostFunc`, and keeps what failed in one until the host asks."""
+    """Puts functions on streams with `cudaLaunchHostFunc`, and keeps what failed in one until the host asks.
 
-    def __init__(self) -> None:
+    `lasts` returns seconds that the current stream is busy before it comes to the next function.
+    """
+
+    def __init__(self, lasts: Callable[[], float] | None = None) -> None:
+        self._lasts = lasts
         self._launch = ctypes.CDLL(None).cudaLaunchHostFunc
         self._launch.argtypes = [ctypes.c_void_p, _HostFunction, ctypes.c_void_p]
         self._waiting: dict[int, tuple[str, Callable[[], None]]] = {}
@@ -50,6 +54,10 @@ class HostWork:
         """Put work of the CPU alone on the current stream, for a host function may not call CUDA."""
         self._put += 1
         self._waiting[self._put] = name, work
+        if self._lasts is not None:
+            _driver().begin_operator(self._lasts())
+            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]  # noqa: SLF001  # a kernel
+            _driver().end_operator()
         status = self._launch(torch.cuda.current_stream().cuda_stream, self._call, self._put)
         assert status == 0, f"cudaLaunchHostFunc returned {status}"
 

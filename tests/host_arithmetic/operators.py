@@ -48,8 +48,11 @@ _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # its public form is
 
 
 @contextmanager
-def arithmetic_of_the_host() -> Iterator[None]:
+def arithmetic_of_the_host(lasts: Callable[[], float] | None = None) -> Iterator[None]:
     """Let the host compute what is launched on the pretended GPU, plans of `CudnnLibrary` among it.
+
+    `lasts` returns how long the next operator keeps the current stream busy, in seconds; without it kernels last as
+    the card says.
 
     Raises:
         DeviceError: the GPU is a real one, or its copies do not wait for their turn.
@@ -57,7 +60,7 @@ def arithmetic_of_the_host() -> Iterator[None]:
     """
     if not is_pretended() or os.environ["VDNNSIM_PRETEND_COPIES"] != "delayed":
         raise DeviceError("the host computes for a pretended GPU alone, whose copies are delayed (--copies delayed)")
-    work = HostWork()
+    work = HostWork(lasts)
     execute = CudnnLibrary._execute  # noqa: SLF001  # the one place where a plan meets its tensors
 
     def execute_and_compute(

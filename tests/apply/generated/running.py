@@ -83,8 +83,10 @@ class Running:
         try:
             tensors += getattr(self, "_" + act.verb.replace(" ", "_"))(act, self._models[act.who]) or ()
         except UserError:
+            self._synchronize()
             label += ", raised"
         except RuntimeError as error:
+            self._synchronize()
             # By PyTorch, or by the plan in its place, which may come sooner: nothing of what was summed up is kept, nor
             # what checkpoints wrote into buffers until then.
             label += REFUSED_TO_RECOMPUTE if "to recompute a part of forward" in str(error) else REFUSED
@@ -96,6 +98,11 @@ class Running:
             for each in act.names:
                 self._losses.pop(each, None)
         self.found.append((label, [*(each.detach().cpu().clone() for each in tensors), torch.get_rng_state()]))
+
+    def _synchronize(self) -> None:
+        """Wait for all streams: the current one waits for those of backward only where that ends without an error."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
 
     def _open(self, act: Act, model: nn.Module) -> None:
         context = self._applied[act.who](model)
