@@ -195,15 +195,17 @@ def generate(
 
 @click.command()
 @click.argument("table", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--gpu", type=click.Choice(list(GPUS)), default="h200", help="Which need not be there.")
-@click.option("--network", "networks", multiple=True, default=PAPER_AND_RESNET, help="NETWORK:BATCH_SIZE, repeatable.")
+@click.option("--gpu", type=click.Choice(list(GPUS)), default="h200", help="A GPU, which need not be there.")
+@click.option(
+    "--network", "networks", multiple=True, default=PAPER_AND_RESNET, help="NETWORK:BATCH_SIZE; may be repeated."
+)
 @click.option(
     "--element-type",
     type=click.Choice([each.value for each in ElementType if each is not ElementType.TF32]),
     default="float32",
 )
-@click.option("--tf32/--no-tf32", default=False, help="Whether float32 may be multiplied as TF32.")
-@click.option("--channels-last", is_flag=True, help="Maps as N, H, W, C.")
+@click.option("--tf32/--no-tf32", default=False, help="Compute float32 products in TF32.")
+@click.option("--channels-last", is_flag=True, help="Lay maps as N, H, W, C.")
 def main(
     table: Path, gpu: str, networks: tuple[str, ...], element_type: str, *, tf32: bool, channels_last: bool
 ) -> None:

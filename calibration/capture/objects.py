@@ -120,7 +120,7 @@ def _name(model: object) -> str:
         return type(model).__name__
     if not callable(model):
         raise CaptureError(
-            f"model: found {article(model)}, expected a torch.nn.Module, a function that makes one, or words"
+            f"model: found {article(model)}, expected a torch.nn.Module, a function that makes one, or a name"
         )
     try:
         inspect.signature(model).bind()

@@ -43,7 +43,7 @@ def open_device(
     """
     if kind == "cpu":
         if gpu is not None:
-            raise DeviceError(f"the CPU has no GPU {gpu}; choose either")
+            raise DeviceError(f"the CPU has no GPU {gpu}; expected one of --gpu and --device cpu")
         return CpuDevice(memory_limit_bytes)
     index = 0 if gpu is None else gpu
     count = cuda_devices()

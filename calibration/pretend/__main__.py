@@ -16,10 +16,12 @@ from vdnnsim.hardware.profile import find_profile, read_profile
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--hardware", required=True, metavar="NAME", help="A hardware profile: the card that is pretended.")
-@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1, MOST_GPUS), help="How many of it.")
+@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1, MOST_GPUS), help="How many such cards.")
 @click.option("--clock", default="virtual", show_default=True, type=click.Choice([each.value for each in Clock]))
 @click.option("--copies", default="now", show_default=True, type=click.Choice([each.value for each in Copies]))
-@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="A file for the calls that are absent.")
+@click.option(
+    "--log", type=click.Path(dir_okay=False, path_type=Path), help="A file that lists calls that the runtime lacks."
+)
 @click.argument("command", nargs=-1, required=True)
 def main(hardware: str, gpus: int, clock: str, copies: str, log: Path | None, command: tuple[str, ...]) -> None:
     """Run COMMAND with the PyTorch of this Python on pretended GPUs."""

@@ -160,7 +160,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         from calibration.capture.objects import captured_object, resized
 
         if image is not None or tokens is not None:
-            raise CaptureError("image and tokens are of models in words, expected inputs")
+            raise CaptureError("image and tokens are for a model by name or file, expected inputs")
         if compile and real:
             raise CaptureError("compile: found with real tensors, expected real=False")
         device = CaptureDevice(real=real, compiled=compile)

@@ -16,10 +16,12 @@ from vdnnsim.errors import InputError
 @click.argument("model", metavar="MODEL")
 @click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Batch size.")
 @captures
-@click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
-@click.option("--hardware", type=HARDWARE, help="As on the card of a profile; by default one of capability 8.9.")
-@click.option("--compile", "compiled", is_flag=True, help="As torch.compile makes it, with its kernels and buffers.")
-@click.option("--pretend", "pretended", type=HARDWARE, default="", help="Run it on the pretended card of a profile.")
+@click.option(
+    "--accumulate", default=1, show_default=True, metavar="N", help="Micro-batches before a step of the optimizer."
+)
+@click.option("--hardware", type=HARDWARE, help="Capture for this card; by default one of capability 8.9.")
+@click.option("--compile", "compiled", is_flag=True, help="Capture what torch.compile makes of it.")
+@click.option("--pretend", "pretended", type=HARDWARE, default="", help="Run it on a pretended card, by a profile.")
 @out_option("<model>.step.json", "FILE")
 @prints_table
 def capture(
@@ -54,7 +56,9 @@ def capture(
         request_of(model, batch_size, words), accumulate=accumulate, pretended=pretended, compiled=compiled
     )
     if hardware is not None and request.runs:
-        raise InputError("--hardware: found with real tensors, which are of the device that they are on")
+        raise InputError(
+            "--hardware: found with real tensors, which are on a device of their own; expected one of the two"
+        )
     request.check()
     if hardware is not None:
         capability = compute_capability(load_profile(find_profile(hardware, Path())).server)

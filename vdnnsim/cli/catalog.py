@@ -107,9 +107,9 @@ def hardware(words: Sequence[str], output: Output, drawn: str | None, traced: st
     from vdnnsim.report.tables.topology import topology_tree
 
     if words and (drawn or traced):
-        raise click.UsageError("--tree and --sources are of one profile, so that no WORD chooses others.")
+        raise click.UsageError("--tree and --sources take one profile, expected no WORD beside them.")
     if drawn is not None and traced is not None:
-        raise click.UsageError("--tree and --sources are of one profile each, and print different things.")
+        raise click.UsageError("--tree and --sources print different things, expected one of them.")
     if drawn is not None:
         if output.csv_file is not None or output.as_json:
             raise click.UsageError("--tree draws no table, so --csv and --json have nothing to write.")
@@ -142,7 +142,7 @@ def _list_cards(words: Sequence[str], output: Output) -> None:
         *same, names = cards.get(card_words(gpu.name), (*card, ""))
         cards[card_words(gpu.name)] = (*same, ", ".join(filter(None, (names, server.name))))
     if not rows:
-        raise ProfileError(f"{quote(' '.join(words))}: in the name of no card; `vdnnsim list hardware` names all")
+        raise ProfileError(f"{quote(' '.join(words))}: no card has this in its name; `vdnnsim list hardware` names all")
     shown = plain_table(("card", "memory", "rates fitted to it", "profiles"), sorted(cards.values()))
     output.show(ResultTable(("name", "gpu", "memory", "link", "kernels", "description"), rows, shown))
 

@@ -9,37 +9,41 @@ from vdnnsim.cli.completion import MODELS
 from vdnnsim.cli.options import Command
 
 CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--image": {"metavar": "CxHxW", "help": "Sizes of an image, channels first, as 3x224x224."},
+    "--image": {"metavar": "CxHxW", "help": "Size of an image, channels first, as 3x224x224."},
     "--tokens": {"type": int, "metavar": "T", "help": "Tokens of a sequence."},
     "--inputs": {
         "metavar": "FILE.py:NAME",
-        "help": "The model's arguments by a function of batch size and --tokens.",
+        "help": "A function of batch size and --tokens that makes the model's arguments.",
     },
-    "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
-    "--precision": {"metavar": "NAME", "help": "float32, by default, or tf32, bf16, fp16, amp_bf16, amp_fp16."},
-    "--optimizer": {"metavar": "NAME", "help": "adamw, by default, another of torch.optim, adamw8bit, or none."},
+    "--mode": {"metavar": "MODE", "help": "training (default) or inference."},
+    "--precision": {"metavar": "NAME", "help": "float32 (default), tf32, bf16, fp16, amp_bf16 or amp_fp16."},
+    "--optimizer": {"metavar": "NAME", "help": "adamw (default), another of torch.optim, adamw8bit, or none."},
     "--in-backward": {
         "is_flag": True,
         "default": None,
         "help": "Update each parameter in backward, and free its gradient.",
     },
-    "--param-groups": {"type": int, "metavar": "N", "help": "Groups of parameters, updated one after the other."},
-    "--loss-chunks": {"type": int, "metavar": "N", "help": "Slices of the tokens whose cross entropy is apart."},
-    "--lora": {"type": int, "metavar": "RANK", "help": "Train adapters of linear layers alone, as peft's all-linear."},
+    "--param-groups": {"type": int, "metavar": "N", "help": "Update parameters in N groups, one after the other."},
+    "--loss-chunks": {
+        "type": int,
+        "metavar": "N",
+        "help": "Compute cross entropy of N slices of the tokens, one by one.",
+    },
+    "--lora": {"type": int, "metavar": "RANK", "help": "Train LoRA adapters of all linear layers alone."},
     "--parallel": {
         "metavar": "LAYOUT",
-        "help": "One rank of several GPUs: ddp=8, zero1=8, fsdp=8, zero2=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2, "
+        "help": "Capture one rank of several GPUs: ddp=8, zero1=8, fsdp=8, zero2=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2, "
         "ranks=8, fsdp=8,offload=cpu.",
     },
-    "--checkpointing": {"metavar": "HOW", "help": "Of blocks: full, selective as torchtitan's, or every how many."},
+    "--checkpointing": {"metavar": "HOW", "help": "Recompute blocks: full, selective, or every N-th, as 2."},
     "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
-    "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
+    "--channels-last": {"is_flag": True, "default": None, "help": "Keep images and weights in channels_last format."},
 }
 """Options of a capture, by name."""
 TRIED_BY_RANK: Final = ("--parallel", "--checkpointing", "--real")
 RUN: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--allocator": {"metavar": "SETTINGS", "help": "As PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."},
-    "--execution": {"metavar": "NAME", "help": "eager, by default, cuda_graphs or compiled."},
+    "--allocator": {"metavar": "SETTINGS", "help": "Settings as in PYTORCH_ALLOC_CONF, or cudnn_benchmark:True."},
+    "--execution": {"metavar": "NAME", "help": "eager (default), cuda_graphs or compiled."},
     "--accumulate": {"type": int, "metavar": "N", "help": "Micro-batches of --batch before an update; 1 by default."},
 }
 
@@ -62,5 +66,5 @@ def captures_ranks(command: Command) -> Command:
 def describes_model(command: Command) -> Command:
     text = "A PyTorch model in place of SCENARIO, as `capture` takes it."
     model = click.option("--model", type=MODELS, metavar="MODEL", help=text)
-    batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}
-    return model(_with_options(command, {**batch, **CAPTURE, **RUN}, "Of --model: "))
+    batch = {"--batch": {"type": int, "metavar": "N", "help": "Batch size."}}
+    return model(_with_options(command, {**batch, **CAPTURE, **RUN}, "With --model: "))

@@ -31,11 +31,13 @@ _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUS
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--memory", metavar="SIZE", help="What PyTorch may take, as 20GiB; by default all that there is.")
+@click.option("--memory", metavar="SIZE", help="Memory limit of PyTorch, as 20GiB; by default none.")
 @click.option(
     "--hardware", type=HARDWARE, default="auto", show_default=True, help="A hardware profile; auto for the GPU's own."
 )
-@click.option("--policy", type=POLICIES, default="optimal", show_default=True, help="What plans, as in a scenario.")
+@click.option(
+    "--policy", type=POLICIES, default="optimal", show_default=True, help="The policy that plans, as in a scenario."
+)
 @click.option("--real", is_flag=True, help="Capture with real tensors: for a forward that looks into values.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def apply(
@@ -112,7 +114,7 @@ FORMAT_VERSION: Final = 1
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--hardware", type=HARDWARE, required=True, help="A hardware profile: the card that is pretended.")
-@click.option("--gpus", default=1, show_default=True, metavar="N", help="How many such cards there are.")
+@click.option("--gpus", default=1, show_default=True, metavar="N", help="How many such cards.")
 @click.option(
     "--steps",
     "steady_steps",

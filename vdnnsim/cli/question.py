@@ -35,7 +35,7 @@ _POLICIES: Final = ("pytorch",)
 MOST_ROUNDS: Final = 512
 """Micro-batches of an iteration; more would take minutes to plan."""
 POLICY: Final = click.option(
-    "--policy", "policies", type=POLICIES, multiple=True, help="Of --model: as pytorch; may be given several times."
+    "--policy", "policies", type=POLICIES, multiple=True, help="With --model: a policy, as pytorch; may be repeated."
 )
 
 
@@ -63,7 +63,7 @@ def asks_scenario(command: Command) -> Command:
 
     @SCENARIO
     @describes_model
-    @click.option("--hardware", type=HARDWARE, help="Of --model: a hardware profile, by name or path.")
+    @click.option("--hardware", type=HARDWARE, help="With --model: a hardware profile, by name or path.")
     @POLICY_MODULE
     @wraps(command)
     def with_question(*, scenario: Path | None, policy_modules: Sequence[str], **others: Any) -> Any:  # noqa: ANN401  # as the command has it

@@ -22,13 +22,15 @@ _LARGEST_BATCH = 1_000_000
 
 @click.command()
 @click.argument("file", metavar="TRACE", type=FilePath())
-@click.option("--execution-trace", metavar="FILE", type=FilePath(), help="Of the same run: has lifetimes.")
+@click.option(
+    "--execution-trace", metavar="FILE", type=FilePath(), help="Execution trace of the same run, with lifetimes."
+)
 @click.option(
     "--batch", "batch_size", type=int, metavar="N", help="Samples of a step, where they do not follow from sizes."
 )
 @click.option("--out", metavar="FILE.step.json", type=FilePath(), help="Write the step as a workload.")
 @click.option("--profile", metavar="NAME", help="Write hw_profiles/NAME.yaml and its table of kernels.")
-@click.option("--hardware", type=HARDWARE, help="Profile of the same card: states what a trace does not.")
+@click.option("--hardware", type=HARDWARE, help="Profile of the same card, for what a trace lacks.")
 @prints_table
 def read_trace(  # an argument for each option
     file: Path,

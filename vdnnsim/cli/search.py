@@ -69,7 +69,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     metavar="N",
     type=click.IntRange(3, 200),
     default=20,
-    help="For how many sizes of memory to plan; 20 by default.",
+    help="How many sizes of memory to plan for; 20 by default.",
 )
 @out_option("reports/<scenario name>/")
 @prints_table
@@ -122,13 +122,15 @@ def _with_planner(question: Question) -> "Scenario":
     "--hardware", "names", type=HARDWARE, multiple=True, help="Rank these profiles; by default one for each card."
 )
 @click.option(
-    "--policy", "policies", type=POLICIES, multiple=True, help="Of a captured step or --model: what is tried."
+    "--policy", "policies", type=POLICIES, multiple=True, help="A policy to try for a captured step or --model."
 )
-@click.option("--price", "prices", metavar="FILE", type=FilePath(), help="What an hour of each machine costs, as YAML.")
+@click.option(
+    "--price", "prices", metavar="FILE", type=FilePath(), help="YAML with the price of an hour of each machine."
+)
 @click.option(
     "--time-limit",
     metavar="TIME",
-    help="End all searches after TIME of the processor, or as `60 s wall`; else none, of a captured model after 10 s.",
+    help="End all searches after TIME of the processor, or `60 s wall`; 10 s for a captured model, else no limit.",
 )
 @out_option("reports/<name>/")
 @prints_table

@@ -86,7 +86,10 @@ def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
     [
         ((net,), "inputs are missing, expected a tensor"),
         ((net, 3), "inputs returns an int, expected a tensor"),
-        ((3, torch.ones(8, 3)), "model: found an int, expected a torch.nn.Module, a function that makes one, or words"),
+        (
+            (3, torch.ones(8, 3)),
+            "model: found an int, expected a torch.nn.Module, a function that makes one, or a name",
+        ),
         ((lambda: 3, torch.ones(8, 3)), "returns an int, expected a torch.nn.Module"),
         ((lambda width: net(), torch.ones(8, 3)), "model: missing a required argument: 'width', expected a function"),  # noqa: ARG005
         ((nn.Linear, torch.ones(8, 3)), "expected a function without arguments, or a torch.nn.Module"),
@@ -105,7 +108,7 @@ def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], me
         ({"precision": "fp8"}, "precision: 'fp8' is not a precision"),
         ({"optimizer": "adamv"}, "optimizer: 'adamv' is not an optimizer; did you mean 'adam"),
         ({"accumulate": 0}, "accumulate: found 0, expected an integer from 1 on"),
-        ({"tokens": 3}, "image and tokens are of models in words, expected inputs"),
+        ({"tokens": 3}, "image and tokens are for a model by name or file"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(words: dict[str, Any], message: str) -> None:
