@@ -151,7 +151,7 @@ def _measured(calibrator: "Calibrator") -> "Calibration":
 @out_option("reports/validation/<profile>/")
 @prints_table
 def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, output: Output) -> None:
-    """Execute plans on a device, and hold the replay against them.
+    """Execute plans on a device, and compare the replay with them.
 
     A GPU runs at its own speed. The CPU takes a given time for each kernel and copy, and so does the simulator: that
     proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the tolerance.

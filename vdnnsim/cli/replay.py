@@ -95,11 +95,11 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
 @prints_table
 @asks_scenario
 def compare(question: Question, names: str, out: Path | None, output: Output) -> None:
-    """Rank policies by time and memory, and mark those none beats.
+    """Rank policies by time and memory, and mark those that no other beats.
 
     The table here and a CSV and a picture in DIR; what does not fit is listed apart, and why. Under `all` the policies
-    that SCENARIO names with options of their own are compared as well. In the place of SCENARIO may stand a PyTorch
-    model, which is captured now: --model my_model.py:make --batch 8 --hardware rtx_4090.
+    that SCENARIO names with options of their own are compared as well. A PyTorch model, captured now, may stand in
+    the place of SCENARIO: --model my_model.py:make --batch 8 --hardware rtx_4090.
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.report import comparison as report

@@ -49,8 +49,8 @@ _OF_CAPTURED: Final = "10 s"
 def max_batch(question: Question, time_limit: str, output: Output, *, longest: bool) -> None:
     """Find the largest batch that fits, or the longest sequence, and what stops one more.
 
-    Under each policy; the batch size of SCENARIO, or of --model, is only where the search begins, and with --longest
-    its tokens are. Both batch and images per second are those of one GPU.
+    For each policy. The search begins at the batch size of SCENARIO or of --model, with --longest at its tokens. Batch
+    size and images per second are those of one GPU.
     """
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.study.largest_table import largest_table

@@ -85,7 +85,7 @@ _RESULTS = "results.csv"
 @click.option("--parquet", metavar="FILE", type=FilePath(), help="Also write results to FILE as Parquet.")
 @click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; by default one for each core.")
 @click.option("--cluster", metavar="ADDRESS", help="Compute on a Dask cluster; the address of its scheduler.")
-@click.option("--retry-failed", is_flag=True, help="Compute points that failed again.")
+@click.option("--retry-failed", is_flag=True, help="Compute failed points again.")
 @click.option("--yes", is_flag=True, help="Compute a grid of more than a million points.")
 @POLICY_MODULE
 def sweep(  # noqa: PLR0913  # one for each option

@@ -60,14 +60,14 @@ class Gpu:
     """One GPU; element types without a rate in `flop_per_s` cannot be simulated."""
 
     name: str
-    memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the device")]
-    flop_per_s: Annotated[Mapping[ElementType, float], Stated("peak", PEAK, "arithmetic by element type")]
-    dram_bytes_per_s: Annotated[float, Stated("dram_bandwidth", RATE, "peak of its memory")]
-    multiprocessors: Annotated[int, Stated("multiprocessors", UNITS, "over which tiles of a kernel are spread")]
-    granule_bytes: Annotated[int, Stated("granule", GRANULE, "to which the pool rounds an allocation")]
-    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA, with loaded kernels")] = 0
+    memory_bytes: Annotated[int, Stated("memory", MEMORY, "memory of the device")]
+    flop_per_s: Annotated[Mapping[ElementType, float], Stated("peak", PEAK, "peak arithmetic by element type")]
+    dram_bytes_per_s: Annotated[float, Stated("dram_bandwidth", RATE, "peak bandwidth of its memory")]
+    multiprocessors: Annotated[int, Stated("multiprocessors", UNITS, "number of multiprocessors")]
+    granule_bytes: Annotated[int, Stated("granule", GRANULE, "allocations are rounded up to it")]
+    context_bytes: Annotated[int, Stated("context", MEMORY, "CUDA's context, with loaded kernels")] = 0
     eager_context_bytes: Annotated[int, Stated("context_eager", MEMORY, "with all kernels loaded", decides=False)] = 0
-    handle_bytes: Annotated[int, Stated("handle", MEMORY, "of each further handle of cuDNN")] = 0
+    handle_bytes: Annotated[int, Stated("handle", MEMORY, "each further handle of cuDNN")] = 0
 
     def framework_bytes(self, handles: int) -> int:
         """Process memory beside tensors, with so many handles beyond the first."""
@@ -89,7 +89,7 @@ class Link:
     name: str
     h2d_bytes_per_s: Annotated[float, Stated("h2d", RATE, "copies of pinned memory to the GPU")]
     d2h_bytes_per_s: Annotated[float, Stated("d2h", RATE, "copies of pinned memory to the host")]
-    latency_s: Annotated[float, Stated("latency", TIME, "before the first byte of a copy")]
+    latency_s: Annotated[float, Stated("latency", TIME, "time before the first byte of a copy")]
     peak_bytes_per_s: Annotated[float | None, Stated("peak", RATE, "of the wires, one way", decides=False)] = None
     pageable_h2d_bytes_per_s: Annotated[
         float | None, Stated("pageable_h2d", RATE, "copies from memory that is not pinned", decides=False)
@@ -142,13 +142,13 @@ class Host:
 class Power:
     """Power of the GPU: idle power, energy for each unit of work, and a limit (`vdnnsim.cost.power_limit`)."""
 
-    idle_watts: Annotated[float, Stated("idle", WATTS, "at full clocks while no kernel runs")]
+    idle_watts: Annotated[float, Stated("idle", WATTS, "power at full clocks without a kernel")]
     joules_per_flop: Annotated[float, Stated("flop", FLOP_ENERGY, "of arithmetic at its highest peak")]
-    joules_per_dram_byte: Annotated[float, Stated("dram", BYTE_ENERGY, "through its memory")]
+    joules_per_dram_byte: Annotated[float, Stated("dram", BYTE_ENERGY, "energy of a byte through its memory")]
     joules_per_link_byte: Annotated[
         float | None, Stated("link", BYTE_ENERGY, "at its end of the link", decides=False)
     ] = None
-    limit_watts: Annotated[float, Stated("limit", WATTS, "what the board holds itself to")] = math.inf
+    limit_watts: Annotated[float, Stated("limit", WATTS, "power limit of the board")] = math.inf
 
 
 DEFAULT_COST_MODEL: Final = "maxwell"

@@ -65,13 +65,13 @@ class TopologyLink:
     """
 
     name: str
-    down_bytes_per_s: Annotated[float, Stated("down", RATE, "toward the GPUs")]
-    up_bytes_per_s: Annotated[float, Stated("up", RATE, "toward host memory")]
-    latency_s: Annotated[float, Stated("latency", TIME, "of a copy that crosses it")]
+    down_bytes_per_s: Annotated[float, Stated("down", RATE, "rate toward the GPUs")]
+    up_bytes_per_s: Annotated[float, Stated("up", RATE, "rate toward host memory")]
+    latency_s: Annotated[float, Stated("latency", TIME, "latency of a copy that crosses it")]
     sharing: Sharing
-    kept_down: Annotated[float, Stated("kept_down", FRACTION, "of down while up is busy")] = 1.0
-    kept_up: Annotated[float, Stated("kept_up", FRACTION, "of up while down is busy")] = 1.0
-    nccl_bytes_per_s: Annotated[float | None, Stated("nccl", RATE, "of it that collectives reach")] = None
+    kept_down: Annotated[float, Stated("kept_down", FRACTION, "share of down while up is busy")] = 1.0
+    kept_up: Annotated[float, Stated("kept_up", FRACTION, "share of up while down is busy")] = 1.0
+    nccl_bytes_per_s: Annotated[float | None, Stated("nccl", RATE, "rate that collectives reach")] = None
     kind: str = ""
 
     def alone_bytes_per_s(self, way: "Way") -> float:

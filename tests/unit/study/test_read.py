@@ -93,7 +93,7 @@ def test_the_help_names_every_key_that_can_be_varied() -> None:
     }
     assert sorted(_KEY.findall(keys_help())) == sorted(known)
     lines = keys_help().splitlines()
-    assert "  gpu.granule               to which the pool rounds an allocation, as 512 B" in lines
+    assert "  gpu.granule               allocations are rounded up to it, as 512 B" in lines
     assert max(map(len, lines)) <= 78
 
 
