@@ -12,12 +12,12 @@ import torch
 
 from calibration.executor.dry_run import DryRunLibrary
 from calibration.executor.pinned_arena import ArenaLayout, lay_copies
-from calibration.kernels.interface import Kernel
+from calibration.kernels.interface import Kernel, KernelOperands
 from calibration.kernels.tensors import Part, dtype_of
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import Operand, Role
+from vdnnsim.dnn.step import Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans import operations
@@ -39,7 +39,7 @@ class KernelCall:
     layer: Layer
     phase: Phase
     kernel: Kernel
-    operands: tuple[Operand, ...]
+    operands: KernelOperands
     workspace: int | None
     workspace_bytes: int
 
@@ -163,7 +163,8 @@ def _kernel_call(plan: TrainingPlan, position: int, operation: Compute, library:
         raise _refusal(plan, position, found)
     temporary_bytes = plan.workload.step.operation(layer.index, operation.phase).temporary_bytes
     needed_bytes = kernel.workspace_bytes + temporary_bytes
-    return KernelCall(layer, operation.phase, kernel, operation.operands, workspace, needed_bytes)
+    operands = KernelOperands.of(layer, operation.phase, operation.operands)
+    return KernelCall(layer, operation.phase, kernel, operands, workspace, needed_bytes)
 
 
 def _operand_fault(plan: TrainingPlan, operation: Compute) -> str:

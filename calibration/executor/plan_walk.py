@@ -5,7 +5,7 @@ tensor needs `record_stream`. Operands are kept alive by the buffers alone, or o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -47,7 +47,7 @@ class PlanWalk:
         self._workspaces = WorkspaceMemory(self.compiled, self._buffers)
         self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
         self._events: dict[int, Mark] = {}
-        # Where the compute stream is, as long as nothing but allocations and releases was issued since.
+        # Where the compute stream is, as long as nothing was issued to it and the host did not wait: a mark takes time.
         self._here: Mark | None = None
         self.position = 0
         self.log = IssueLog()
@@ -109,7 +109,6 @@ class PlanWalk:
                     self._here = self.log.marks[self.position] = self._here or self.device.compute.mark()
                     self._change_memory(operation)
                 case _:
-                    self._here = None
                     self._launch(operation, pace.get(self.position))
             self.log.host_issue_s += self.device.now_s() - begun_s
 
@@ -137,9 +136,13 @@ class PlanWalk:
             case operations.Prefetch(buffer=buffer, extent=extent):
                 self._copy(self._buffers.flat(buffer, extent), self._slice(operation), lasts_s)
             case operations.RecordEvent(event=event, stream=stream):
-                self._events[event] = self.log.marks[position] = self._streams[stream].mark()
+                self._events[event] = self.log.marks[position] = mark = self._streams[stream].mark()
+                if stream is Stream.COMPUTE:
+                    self._here = mark
             case operations.WaitEvent(event=event, stream=stream):
                 self._streams[stream].wait(self._events[event])
+                if stream is Stream.COMPUTE:
+                    self._here = None
             case _:  # pragma: no cover
                 raise AssertionError(f"operation {position} was refused")
 
@@ -152,6 +155,7 @@ class PlanWalk:
         self._workspaces.reclaim(call)
         self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
+        self._here = interval.end
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, lasts_s: float | None) -> None:
         # With pinned memory a copy that is non-blocking does not hold the host.
@@ -163,13 +167,10 @@ class PlanWalk:
         return self.arena.slice(self.compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
-        is_loss = call.layer.kind is LayerKind.LOSS
-        return replace(
-            KernelTensors.of(call.layer, call.phase, call.operands, self._buffers.__getitem__),
-            labels=self.labels if is_loss else None,
-            loss=self.loss if is_loss else None,
-            workspace=self._workspaces.lend(call),
-        )
+        workspace = self._workspaces.lend(call)
+        if call.layer.kind is LayerKind.LOSS:
+            return call.operands.tensors(self._buffers.__getitem__, self.labels, self.loss, workspace)
+        return call.operands.tensors(self._buffers.__getitem__, workspace=workspace)
 
     def _change_memory(self, operation: MemoryOperation) -> None:
         buffer = self._plan.buffers[operation.buffer]

@@ -66,6 +66,7 @@ class CudnnLibrary:
     tf32: bool
     left_out: dict[ConvolutionProblem, set[str]] = field(default_factory=dict)
     _offers: dict[ConvolutionProblem, Offer] = field(default_factory=dict, repr=False)
+    _stream: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._cudnn = frontend()
@@ -115,7 +116,9 @@ class CudnnLibrary:
         tensors: dict[str, torch.Tensor],
         workspace: torch.Tensor | None,
     ) -> None:
-        self._cudnn.set_stream(handle=self.handle, stream=torch.cuda.current_stream().cuda_stream)
+        if (stream := torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())) != self._stream:  # noqa: SLF001
+            self._cudnn.set_stream(handle=self.handle, stream=stream)
+            self._stream = stream
         pointers = {offer.operands[name]: tensor.data_ptr() for name, tensor in tensors.items()}
         workspace_pointer = 0 if workspace is None else workspace.data_ptr()
         try:

@@ -44,36 +44,72 @@ class KernelTensors:
     loss: torch.Tensor | None = None
     workspace: torch.Tensor | None = None
 
-    @classmethod
-    def of(
-        cls, layer: Layer, phase: Phase, operands: Iterable[Operand], tensor: Callable[[int], torch.Tensor]
-    ) -> "KernelTensors":
-        """Return the tensors of a phase by the roles of its operands; `tensor` returns that of a memory.
 
-        Labels, loss and workspace are left to the caller.
-        """
+@dataclass(frozen=True, slots=True)
+class KernelOperands:
+    """The memories of a kernel's operands by their roles, each by its number; see `KernelTensors`."""
+
+    inputs: tuple[int, ...]
+    output: int | None
+    input_gradients: tuple[int | None, ...]
+    accumulates: tuple[bool, ...]
+    output_gradient: int | None
+    weights: int | None
+    weight_gradient: int | None
+    states: tuple[int, ...]
+    statistics: int | None
+
+    @classmethod
+    def of(cls, layer: Layer, phase: Phase, operands: Iterable[Operand]) -> "KernelOperands":
         roles: defaultdict[Role, dict[int, Operand]] = defaultdict(dict)
         for each in operands:
             roles[each.role][each.position] = each
 
-        def every(role: Role) -> tuple[torch.Tensor, ...]:
-            return tuple(tensor(each.memory) for each in roles[role].values())
+        def every(role: Role) -> tuple[int, ...]:
+            return tuple(each.memory for each in roles[role].values())
 
-        def first(role: Role) -> torch.Tensor | None:
-            return next((tensor(each.memory) for each in roles[role].values()), None)
+        def first(role: Role) -> int | None:
+            return next(iter(every(role)), None)
 
         gradients = roles[Role.INPUT_GRADIENT]
         positions = range(len(layer.inputs)) if phase.is_backward else ()
         return cls(
             inputs=every(Role.INPUT),
             output=first(Role.OUTPUT),
-            input_gradients=tuple(tensor(gradients[at].memory) if at in gradients else None for at in positions),
+            input_gradients=tuple(gradients[at].memory if at in gradients else None for at in positions),
             accumulates=tuple(at in gradients and gradients[at].access is Access.UPDATE for at in positions),
             output_gradient=first(Role.OUTPUT_GRADIENT),
             weights=first(Role.WEIGHTS),
             weight_gradient=first(Role.WEIGHT_GRADIENT),
             states=every(Role.STATE),
             statistics=first(Role.STATISTICS),
+        )
+
+    def tensors(
+        self,
+        tensor: Callable[[int], torch.Tensor],
+        labels: torch.Tensor | None = None,
+        loss: torch.Tensor | None = None,
+        workspace: torch.Tensor | None = None,
+    ) -> KernelTensors:
+        """Return the tensors that lie in these memories; `tensor` returns that of one."""
+
+        def maybe(memory: int | None) -> torch.Tensor | None:
+            return None if memory is None else tensor(memory)
+
+        return KernelTensors(
+            inputs=tuple(map(tensor, self.inputs)),
+            output=maybe(self.output),
+            input_gradients=tuple(map(maybe, self.input_gradients)),
+            accumulates=self.accumulates,
+            output_gradient=maybe(self.output_gradient),
+            weights=maybe(self.weights),
+            weight_gradient=maybe(self.weight_gradient),
+            states=tuple(map(tensor, self.states)),
+            statistics=maybe(self.statistics),
+            labels=labels,
+            loss=loss,
+            workspace=workspace,
         )
 
 

@@ -7,11 +7,10 @@ it does not depend on the order of drawing, on the device, or on other tensors.
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
-from calibration.kernels.interface import KernelTensors
+from calibration.kernels.interface import KernelOperands, KernelTensors
 from calibration.kernels.tensors import dtype_of, shaped_view, weight_views
 from vdnnsim.dnn.convolutional import BatchNormalization, Pooling
 from vdnnsim.dnn.layers import Layer, Phase
@@ -61,8 +60,8 @@ def phase_operands(
         if operand.memory not in tensors and storage.kind is not BufferKind.LABELS:
             tensors[operand.memory] = held(operand, storage)
     is_loss = layer.operator.is_loss
-    return replace(
-        KernelTensors.of(layer, phase, operation.operands, tensors.__getitem__),
+    return KernelOperands.of(layer, phase, operation.operands).tensors(
+        tensors.__getitem__,
         labels=filled(Role.LABELS, batch, torch.int64) if is_loss else None,
         loss=take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
     )
