@@ -174,13 +174,14 @@ class Method:
 
     Attributes:
         pacing: of a device whose durations are given; None for a device at its own speed.
-        free_runs: runs at the device's own speed after a warm-up; the median counts, and with given durations is only
-            reported.
+        free_runs, free_s: least number of runs at the device's own speed after a warm-up, and their least time, but for
+            15 runs at most; the median counts, and with given durations is only reported.
     """
 
     tasks: tuple[Task, ...]
     pacing: Pacing | None
     free_runs: int
+    free_s: float
     caching_allocator: bool
     tolerance: Tolerance
 
@@ -195,6 +196,7 @@ PACED_CPU: Final = Method(
         stretches=(1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0),
     ),
     free_runs=1,
+    free_s=0.0,
     caching_allocator=False,
     tolerance=Tolerance(calibrated=0.05, never_calibrated=0.05, every_row=True, memory=0.0, clock_s=0.0),
 )
@@ -203,6 +205,7 @@ FREE_GPU: Final = Method(
     tasks=GPU_TASKS,
     pacing=None,
     free_runs=3,
+    free_s=0.25,
     caching_allocator=True,
     # CUDA events have a resolution of 0.5 us, and each time is the difference of two.
     tolerance=Tolerance(calibrated=0.05, never_calibrated=0.10, every_row=False, memory=0.005, clock_s=2e-6),

@@ -94,7 +94,10 @@ def _introduction(validation: Validation) -> str:
 
 def _how(method: Method) -> str:
     if method.pacing is None:
-        return f"After a warm-up each plan ran {method.free_runs} times, and the run of median duration counts."
+        return (
+            f"After a warm-up each plan ran {method.free_runs} times, short ones more often, and the run of median "
+            "duration counts."
+        )
     stretches = ", ".join(f"{stretch:g}" for stretch in method.pacing.stretches)
     return (
         f"Durations were given to both sides: {method.pacing.describe()}. A run that misses is followed by another, "

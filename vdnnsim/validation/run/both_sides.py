@@ -114,7 +114,7 @@ class BothSides:
             side = Side.of(answer.trace, answer.peaks)
             return replace(row, measured=side, note=f"fits on the device alone; simulated: {replayed.explain()}")
         method, limits = self.method, self.simulator.limits
-        runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)
+        runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.free_s, method.tolerance)
         raw = None
         if method.pacing is not None and isinstance(runs, Runs):
             raw = Raw(runs.measured.iteration_s, replayed.iteration_s)

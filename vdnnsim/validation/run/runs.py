@@ -1,6 +1,7 @@
 """Runs of one plan on a device, and the one that counts.
 
-At the device's own speed a warm-up is followed by several runs, and the median counts. With given durations only other
+At the device's own speed a warm-up is followed by several runs, more of short iterations, which a pause of the host
+delays by more than they take, and the median counts. With given durations only other
 load on the machine delays a run, so the closest run counts, the first within the tolerance is the last, and durations
 grow with `stretches`, as delays weigh less in longer runs.
 """
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import median_low
+from typing import Final
 
 from vdnnsim.plans import operations
 from vdnnsim.plans.descriptions import describe
@@ -20,6 +22,8 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.validation.executor import Execution, Executor
 from vdnnsim.validation.method import Tolerance
 from vdnnsim.validation.row import Side
+
+_MOST_RUNS: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,14 @@ def run_free(
     limits: MemoryLimits,
     replay: IterationTrace,
     runs: int,
+    least_s: float,
     tolerance: Tolerance,
 ) -> Runs | DoesNotFit:
-    """Execute a plan at the device's own speed; raises as `Executor.execute`, and DeviceError."""
+    """Execute a plan at the device's own speed, at least so often and so long; raises as `Executor.execute`."""
     executions: list[Execution] = []
-    for _ in range(1 + runs):
+    while len(executions) < 1 + runs or (
+        len(executions) <= _MOST_RUNS and sum(each.trace.iteration_s for each in executions[1:]) < least_s
+    ):
         execution = executor.execute(plan, limits)
         if isinstance(execution, DoesNotFit):
             return execution
