@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import torch
+
 from calibration.devices.interface import Device
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
@@ -27,12 +29,14 @@ class HostCosts:
 
     Attributes:
         kernel, copy, mark: of queueing one on a stream, by the executor's calls.
+        allocation: of device memory, with the tensor that is laid into it, and its release.
         pinning: of pinning a block, by its bytes.
     """
 
     kernel: Sample
     copy: Sample
     mark: Sample
+    allocation: Sample
     pinning: tuple[tuple[int, Sample], ...]
 
 
@@ -46,7 +50,7 @@ def host_memory_bytes(limit: Path = _LIMIT) -> int:
 
 
 def host_steps(extent: Extent) -> int:
-    return 3 + len(_pin_sizes(extent))
+    return 4 + len(_pin_sizes(extent))
 
 
 def measure_host(device: Device, session: Session, extent: Extent, kernel: Callable[[], None]) -> HostCosts:
@@ -55,11 +59,17 @@ def measure_host(device: Device, session: Session, extent: Extent, kernel: Calla
     def copy() -> None:
         target.copy_(source, non_blocking=True)
 
+    def allocation() -> None:
+        taken = device.allocate(_SMALL)
+        taken.view(torch.float32).view(1, -1, 1, 1)
+        device.release(taken)
+
     try:
         return HostCosts(
             kernel=_issue(device, session, "issue of a kernel", lambda: device.compute.launch(kernel)),
             copy=_issue(device, session, "issue of a copy", lambda: device.memory.launch(copy)),
             mark=_issue(device, session, "issue of a mark", device.compute.mark),
+            allocation=_issue(device, session, "an allocation", allocation),
             pinning=tuple((nbytes, _pinning(device, session, nbytes)) for nbytes in _pin_sizes(extent)),
         )
     finally:

@@ -105,7 +105,9 @@ def _with_time(row: KernelRow, sample: Sample) -> KernelRow:
         note = "; ".join(filter(None, [f"spread of {percent(sample.spread)}", sample.remark]))
         return replace(row, spread=sample.spread, count=sample.count, note=note)
     note = "run once, being much slower than another algorithm" if sample.count == 1 else sample.remark
-    return replace(row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note)
+    return replace(
+        row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note, issue_s=sample.issue_s or None
+    )
 
 
 def _results(device: Device, kernel: Kernel, tensors: KernelTensors, phase: Phase) -> list[torch.Tensor]:

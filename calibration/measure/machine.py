@@ -200,16 +200,20 @@ def _fraction(path: str, times: Sequence[TimedCopy], other: str, figures: _Figur
 def _host(costs: HostCosts, figures: _Figures) -> Host:
     line = fit_line(figures.points("host.pin_bandwidth", costs.pinning))
     sizes = f"blocks of {format_bytes(costs.pinning[0][0])} to {format_bytes(costs.pinning[-1][0])}"
-    kinds = {"kernel": costs.kernel, "copy": costs.copy, "event": costs.mark}
-    issue_s = sum(figures.seconds("host.issue", sample) for sample in kinds.values()) / len(kinds)
-    each = ", ".join(f"{kind} {format_seconds(sample.median)}" for kind, sample in kinds.items())
+
+    def hundred(path: str, sample: Sample) -> float:
+        return figures.state(path, figures.seconds(path, sample), f"{sample.runs}, each a hundred in a row")
+
     return Host(
         memory_bytes=round(
             figures.state("host.memory", host_memory_bytes(), "what the operating system reports; all may be pinned")
         ),
-        issue_s=figures.state("host.issue", issue_s, f"mean of {each}, each a hundred in a row"),
+        issue_s=hundred("host.issue", costs.kernel),
         pin_latency_s=figures.state("host.pin_latency", line.latency_s, f"{sizes}, {line.quality}"),
         pin_bytes_per_s=figures.state("host.pin_bandwidth", line.bytes_per_s, f"{sizes}, {line.quality}"),
+        issue_copy_s=hundred("host.issue_copy", costs.copy),
+        issue_event_s=hundred("host.issue_event", costs.mark),
+        allocation_s=hundred("host.allocation", costs.allocation),
     )
 
 

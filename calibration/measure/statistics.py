@@ -18,12 +18,14 @@ class Sample:
         median: in the unit of what was measured.
         spread: (third quartile - first quartile) / median, robust to outliers.
         remark: on the runs; mostly empty.
+        issue_s: what the host took to queue one run; 0 where that was not measured.
     """
 
     median: float
     spread: float
     count: int
     remark: str = ""
+    issue_s: float = 0.0
 
     @property
     def is_refused(self) -> bool:

@@ -9,6 +9,7 @@ its times no longer change.
 """
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -87,7 +88,7 @@ def time_work(
         samples.append(_sample(bench, box, warm_s, []))
     steadiest = min(samples, key=lambda sample: sample.spread)
     remarks = [each for each in (remark, HOST_LATE if bench.host_is_late else "") if each]
-    return replace(steadiest, remark="; ".join(remarks))
+    return replace(steadiest, remark="; ".join(remarks), issue_s=bench.issue_s)
 
 
 def warm_up(device: Device, stream: DeviceStream, work: Callable[[], None], extent: WarmUp) -> str:
@@ -153,14 +154,21 @@ class _Bench:
         self._device, self._stream, self._work = device, stream, work
         self._is_queued = is_queued
         self._queueing_s = 0.0
+        self._issues_s: list[float] = []
         self._at_once = _BATCH
         self._pauses_left = _PAUSES
         self.used_s = 0.0
         self.host_is_late = False
 
+    @property
+    def issue_s(self) -> float:
+        """What the host takes to queue one run: the median of batches for which the queue had room, if any had."""
+        return statistics.median(self._issues_s or [self._queueing_s])
+
     def set_up(self) -> None:
         """Run it once: libraries are set up in the first run."""
         self._batch(1)
+        self._issues_s.clear()
 
     def run(self, count: int) -> list[float]:
         """Return the seconds of each of some runs, in batches that do not make the device wait."""
@@ -189,6 +197,8 @@ class _Bench:
         self._device.synchronize([self._stream])
         self.used_s += self._device.now_s()
         is_late = paused is not None and paused.end.time_s < queued_s
+        if not is_late:
+            self._issues_s.append(self._queueing_s)
         return [each.duration_s for each in intervals], is_late
 
 

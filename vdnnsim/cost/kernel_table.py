@@ -5,8 +5,9 @@ r"""Kernel tables: measured costs of a machine's kernels as CSV files, one row f
 
 A table stands beside the profile of its machine: UTF-8, \n at line ends, in a fixed order, so that equal rows make
 equal bytes. Layers of equal shape share their rows, whichever network they are of. `inputs` are C x H x W, joined by
-`+`. `time_s` is empty where a measurement failed, and `note` says why. Floats are written so that they read back
-exactly. Tables are read strictly, since a misread row would silently time kernels wrongly.
+`+`. `time_s` is empty where a measurement failed, and `note` says why. A last column `issue_s`, what the host takes to
+issue the kernel, is there where it was measured. Floats are written so that they read back exactly. Tables are read
+strictly, since a misread row would silently time kernels wrongly.
 """
 
 import hashlib
@@ -52,7 +53,6 @@ from vdnnsim.units import ElementType
 WRITTEN, ADDED_TO, NOT_COMPUTED = "w", "a", "-"
 GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
 """Access of a backward to the gradient of an input."""
-
 OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
 KINDS: Final = (*OPERATOR_NAMES, *OPTIMIZERS)
 
@@ -65,6 +65,7 @@ COLUMNS: Final = (
     *("algorithm", "family", "time_s", "spread_fraction", "timed_runs", "workspace_bytes"),
     *("flop", "moved_bytes", "origin", "note"),
 )
+_ISSUE_COLUMN: Final = "issue_s"
 _SHAPE_COLUMNS: Final = 6
 _INPUT = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
 
@@ -141,6 +142,7 @@ class KernelRow:
         workspace_bytes: device memory needed while it runs, beyond its operands.
         flop, nbytes: FLOPs by the direct method and compulsory DRAM traffic, as the workload counts them.
         note: empty, or what a reader should know: `out of memory`.
+        issue_s: what the host takes to issue it; None where that is not known.
     """
 
     shape: KernelShape
@@ -154,6 +156,7 @@ class KernelRow:
     nbytes: int
     origin: Origin
     note: str = ""
+    issue_s: float | None = None
 
 
 def describe_kernels(rows: Sequence[KernelRow]) -> str:
@@ -175,7 +178,9 @@ def kernel_table_text(rows: Iterable[KernelRow]) -> str:
     cells = sorted(map(_cells, rows))
     keys = [(*row[:_SHAPE_COLUMNS], row[COLUMNS.index("algorithm")]) for row in cells]
     assert len(keys) == len(set(keys)), "two rows for one shape and algorithm"
-    return table_text(COLUMNS, cells)
+    if any(row[-1] for row in cells):
+        return table_text((*COLUMNS, _ISSUE_COLUMN), cells)
+    return table_text(COLUMNS, [row[:-1] for row in cells])
 
 
 def read_kernel_table(path: Path) -> tuple[KernelRow, ...]:
@@ -184,7 +189,7 @@ def read_kernel_table(path: Path) -> tuple[KernelRow, ...]:
     Raises:
         ProfileError: the file cannot be read, or a row of it is wrong; the message names the line.
     """
-    return parse_table(path, read_table(path), COLUMNS, _rows)
+    return _parsed(path, read_table(path))
 
 
 def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
@@ -201,7 +206,12 @@ def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
 
 @lru_cache(maxsize=16)
 def _measured_rows(path: Path, data: bytes) -> tuple[KernelRow, ...]:
-    return parse_table(path, data, COLUMNS, _rows)
+    return _parsed(path, data)
+
+
+def _parsed(path: Path, data: bytes) -> tuple[KernelRow, ...]:
+    has_issues = data.partition(b"\n")[0].rstrip().endswith(b"," + _ISSUE_COLUMN.encode())
+    return parse_table(path, data, COLUMNS + (_ISSUE_COLUMN,) * has_issues, _rows)
 
 
 def _cells(row: KernelRow) -> tuple[str, ...]:
@@ -211,6 +221,7 @@ def _cells(row: KernelRow) -> tuple[str, ...]:
         *(shape.inputs_text, shape.gradients, row.algorithm, row.family),
         *("" if row.seconds is None else repr(row.seconds), repr(row.spread), str(row.count)),
         *(str(row.workspace_bytes), str(row.flop), str(row.nbytes), row.origin.value, row.note),
+        "" if row.issue_s is None else repr(row.issue_s),
     )
 
 
@@ -262,7 +273,7 @@ def _operator(cell: str) -> str:
 
 
 def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
-    algorithm, family, time_text, spread, runs, workspace, flop, moved, origin, note = cells[_SHAPE_COLUMNS:]
+    algorithm, family, time_text, spread, runs, workspace, flop, moved, origin, note, *issue = cells[_SHAPE_COLUMNS:]
     seconds = number_cell("time_s", time_text, MEASURED_TIME) if time_text else None
     if seconds is None and not note:
         raise WrongCellError("time_s: found nothing, expected a time, or a note that says why there is none")
@@ -278,6 +289,7 @@ def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
         nbytes=count_cell("moved_bytes", moved, MOVED_BYTES),
         origin=choice_cell("origin", origin, Origin),
         note=text_cell("note", note, optional=True),
+        issue_s=number_cell(_ISSUE_COLUMN, issue[0], MEASURED_TIME) if any(issue) else None,
     )
 
 

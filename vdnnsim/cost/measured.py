@@ -23,7 +23,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final
 
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
@@ -70,6 +70,7 @@ class MeasuredCosts(MachineCosts):
                 for group in (*_groups(row.shape, row.algorithm), ("like", _window(row.shape), row.shape.phase)):
                     self._groups[group].append(row)
         assert self._by_layer, f"no row of {element_type.value} has a time"
+        self._shortest_s = min(row.seconds for row in of_type if row.seconds is not None)
         self._shapes_in = {group: len({row.shape for row in rows}) for group, rows in self._groups.items()}
         self._stated = {
             group for group, rows in self._groups.items() if any(row.origin is Origin.DATASHEET for row in rows)
@@ -81,7 +82,9 @@ class MeasuredCosts(MachineCosts):
         """Return the algorithms for a shape with its FLOPs and compulsory DRAM traffic, fastest first."""
         rows = self._by_shape.get(shape, [])
         options = [
-            KernelCost(row.algorithm, row.seconds, row.workspace_bytes, row.origin, dram_bytes=nbytes)
+            KernelCost(
+                row.algorithm, row.seconds, row.workspace_bytes, row.origin, dram_bytes=nbytes, issue_s=row.issue_s
+            )
             for row in rows
             if row.seconds is not None
         ]
@@ -101,11 +104,18 @@ class MeasuredCosts(MachineCosts):
         seconds, workspace_bytes = roofline.seconds(flop, nbytes), rule.workspace_bytes(shape)
         sibling = self._sibling(shape, algorithm)
         if sibling is not None and sibling.seconds is not None:
-            seconds *= sibling.seconds / roofline.seconds(sibling.flop, sibling.nbytes)
+            # The overhead fitted to many shapes is more than that of a launch, which is at most the shortest kernel.
+            launch_s, work = min(roofline.overhead_s, self._shortest_s), replace(roofline, overhead_s=0.0)
+            growth = work.seconds(flop, nbytes) / work.seconds(sibling.flop, sibling.nbytes)
+            seconds = launch_s + growth * (sibling.seconds - launch_s)
             workspace_bytes = rule.scaled_bytes(shape, sibling.shape, sibling.workspace_bytes)
         stated = group in self._stated or (sibling is not None and sibling.origin is Origin.DATASHEET)
         origin = Origin.DATASHEET if stated else Origin.FITTED
-        return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes)
+        # Of one kind of operator launches hardly depend on sizes; explicit GEMM's are by images.
+        like = [sibling] if sibling is not None else self._groups.get(groups[1], [])
+        issues = [row.issue_s for row in like if row.issue_s is not None]
+        issue_s = median(issues) if issues else None
+        return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes, issue_s=issue_s)
 
     def kernel(self, work: KernelWork) -> KernelCost:
         """Return the predicted cost of a kernel of which only the operator and the work are known.

@@ -32,6 +32,7 @@ class KernelCost:
         dram_bytes: DRAM traffic by the same model as its seconds, the bias of a CONV layer included; 0 if not modelled.
         shares: of its seconds by the origin of the rates on which they rest; empty where that is one.
         parts: of several operations, the cost of each; seconds and traffic are their sums, the workspace their maximum.
+        issue_s: what the host takes to issue it; None where that is the machine's `host.issue`.
     """
 
     algorithm: str
@@ -42,6 +43,7 @@ class KernelCost:
     parts: tuple["KernelCost", ...] = ()
     workspaces: tuple[int, ...] = ()
     shares: tuple[tuple[Origin, float], ...] = ()
+    issue_s: float | None = None
 
     @property
     def seconds_by_origin(self) -> dict[Origin, float]:

@@ -11,11 +11,15 @@ A layer of a built network is one operator, except the loss, log-softmax and the
 gradient 1; and backward of an addition, which is such a sum. All weights are updated by one call for lists of tensors,
 PyTorch's default. Operations without GPU time are no kernels and cost nothing.
 
+A calibrated machine states what the executor takes for each of its kernels, as far as it was measured, and for copies,
+events and allocations apart.
+
 A CUDA graph is one call. Compiled code has one call for each kernel.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, TypeGuard
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -32,10 +36,15 @@ from vdnnsim.plans.operations import (
     Compute,
     HostSynchronize,
     Offload,
+    Operation,
     Pinned,
+    Prefetch,
+    RecordEvent,
     Release,
     ReleaseExtent,
+    WaitEvent,
 )
+from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.training_plan import TrainingPlan
 
 
@@ -75,16 +84,42 @@ def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemo
 
 
 def issue_seconds(
-    plan: TrainingPlan, host: Host, execution: Execution, durations_s: Mapping[int, float]
+    plan: TrainingPlan,
+    host: Host,
+    execution: Execution,
+    durations_s: Mapping[int, float],
+    measured_s: Mapping[int, float] = MappingProxyType({}),
 ) -> dict[int, float]:
+    """Return the host time of each operation by its position.
+
+    `durations_s` are those of kernels on the GPU; `measured_s` the host times of kernels, as far as they were measured,
+    which hold where kernels are launched one by one.
+    """
     operations = enumerate(plan.operations)
     issued = [at for at, each in operations if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)]
-    called = issued[:1] if execution is Execution.CUDA_GRAPHS else issued
-    seconds = dict.fromkeys((*durations_s, *issued), 0.0) | dict.fromkeys(called, host.issue_s)
+    seconds = dict.fromkeys((*durations_s, *issued), 0.0)
+    if execution is Execution.CUDA_GRAPHS:
+        return seconds | dict.fromkeys(issued[:1], host.issue_s)
+    seconds |= {at: _call_s(plan.operations[at], host) for at in issued}
     if execution is Execution.EAGER:
         for at, dispatch_s in _dispatched(plan, issued, host):
             seconds[at] += dispatch_s
+        seconds |= measured_s
+        if host.allocation_s:
+            # What is allocated before the first kernel is there when the iteration begins.
+            allocated = range(leading_operations(plan), len(plan.operations))
+            takes = (at for at in allocated if isinstance(plan.operations[at], Allocate | AllocateExtent))
+            seconds |= dict.fromkeys(takes, host.allocation_s)
     return seconds
+
+
+def _call_s(operation: Operation, host: Host) -> float:
+    special_s: float | None = None
+    if isinstance(operation, Offload | Prefetch):
+        special_s = host.issue_copy_s
+    elif isinstance(operation, RecordEvent | WaitEvent):
+        special_s = host.issue_event_s
+    return host.issue_s if special_s is None else special_s
 
 
 def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterator[tuple[int, float]]:

@@ -136,17 +136,19 @@ class _Iteration:
         self._end_s = 0.0
         self._host_waits_for: int | None = None
         costs = self.cost_model.table(plan.workload)
-        durations_s = {
-            position: costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds + each.barrier_s
+        computed = [
+            (position, each, costs.find(each.layer, each.phase, each.algorithm, each.operation))
             for position, each in enumerate(plan.operations)
             if isinstance(each, operations.Compute)
-        }
+        ]
+        durations_s = {position: cost.seconds + each.barrier_s for position, each, cost in computed}
         durations_s |= {
             position: costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds
             for position, each in enumerate(plan.operations)
             if isinstance(each, operations.Communicate) and each.collective is None
         }
-        self._issue_s = issue_seconds(plan, self.server.host, self.execution, durations_s)
+        issues_s = {position: cost.issue_s for position, _, cost in computed if cost.issue_s is not None}
+        self._issue_s = issue_seconds(plan, self.server.host, self.execution, durations_s, issues_s)
         events = defaultdict[int, simpy.Event](env.event)
         shared = durations_s, self.placement, events, self.engines, self._recorder
         self._streams = {stream: StreamProcess(env, stream, plan, *shared) for stream in Stream}

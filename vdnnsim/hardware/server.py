@@ -120,6 +120,7 @@ class Host:
         dispatch_forward_s: of an operator of forward or update.
         dispatch_backward_s: of the backward of one operator of forward, all kernels together.
         dispatch_library_s: in addition, of a call of a library that chooses its kernel, as cuDNN.
+        issue_copy_s, issue_event_s: where they differ from `issue_s`, which then is that of a kernel.
     """
 
     memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the host")]
@@ -131,11 +132,17 @@ class Host:
     dispatch_forward_s: Annotated[float, Stated("dispatch_forward", TIME, "of a framework before an operator")] = 0.0
     dispatch_backward_s: Annotated[float, Stated("dispatch_backward", TIME, "of autograd before its backward")] = 0.0
     dispatch_library_s: Annotated[float, Stated("dispatch_library", TIME, "of a call of cuDNN, beside these")] = 0.0
+    issue_copy_s: Annotated[float | None, Stated("issue_copy", TIME, "to put a copy on a stream")] = None
+    issue_event_s: Annotated[float | None, Stated("issue_event", TIME, "to record an event, or wait for one")] = None
+    allocation_s: Annotated[
+        float | None, Stated("allocation", TIME, "to allocate memory on the GPU, and release it")
+    ] = None
 
     @property
-    def issuing(self) -> tuple[float, ...]:
+    def issuing(self) -> tuple[float | None, ...]:
         """All figures on which issue times depend, in seconds."""
-        return self.issue_s, self.dispatch_forward_s, self.dispatch_backward_s, self.dispatch_library_s
+        calls = self.issue_s, self.issue_copy_s, self.issue_event_s, self.allocation_s
+        return *calls, self.dispatch_forward_s, self.dispatch_backward_s, self.dispatch_library_s
 
 
 @dataclass(frozen=True, slots=True)

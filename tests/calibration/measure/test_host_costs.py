@@ -11,11 +11,12 @@ from vdnnsim.units import MIB
 
 
 def test_each_operation_costs_its_launch(tmp_path: Path) -> None:
-    """The fake host takes 2^-20 s to put anything on a stream, and 2^-10 s to pin a block of any size."""
+    """The fake host takes 2^-20 s to put anything on a stream, 2^-10 s to pin a block, and no time to allocate."""
     device = FakeDevice()
     with Journal(tmp_path / "journal", {}) as journal:
         costs = measure_host(device, Session(journal, Killer()), SMALL, device.work(1e-5))
     assert {costs.kernel.median, costs.copy.median, costs.mark.median} == {LAUNCH_S}
+    assert costs.allocation.median == 0
     assert [(nbytes, sample.median) for nbytes, sample in costs.pinning] == [(MIB, PIN_S)]
     assert (device.live_bytes, device.pinned_bytes) == (0, 0)
 

@@ -61,6 +61,7 @@ def test_a_gpu_that_would_outrun_the_host_is_given_smaller_batches(gpu: FakeGpu)
     """A run takes the host 20 ms to launch and the GPU 5: ten stand behind no pause of 0.1 s, nor five, but two do."""
     work = gpu.many_launches(issue_s=0.02, lasts_s=5e-3)
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=1.0))
+    assert sample.issue_s == pytest.approx(0.02 + LAUNCH_S)
     assert sample.median == pytest.approx(5e-3)
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.remark == ""
@@ -72,6 +73,7 @@ def test_late_host_is_a_remark(gpu: FakeGpu) -> None:
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1))
     assert sample.median == pytest.approx(0.05, rel=1e-3)
     assert sample.remark == HOST_LATE
+    assert sample.issue_s == pytest.approx(0.15 + LAUNCH_S)
 
 
 def test_blocking_work_has_no_pause_before_it(gpu: FakeGpu) -> None:

@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,7 @@ def rows(draw: st.DrawFn) -> KernelRow:
         nbytes=draw(counts) + 1,
         origin=draw(st.sampled_from(Origin)),
         note=draw(words),
+        issue_s=draw(st.none() | times),
     )
 
 
@@ -106,6 +108,7 @@ def message_of(path: Path) -> str:
 
 def test_a_row_is_one_line() -> None:
     assert kernel_table_text([ROW]) == f"{HEADER}\n{LINE}\n"
+    assert kernel_table_text([replace(ROW, issue_s=2e-5)]) == f"{HEADER},issue_s\n{LINE},2e-05\n"
 
 
 @given(table=st.lists(rows(), min_size=1, max_size=5, unique_by=lambda row: (row.shape, row.algorithm)))

@@ -129,6 +129,45 @@ def test_another_batch_of_a_measured_layer_is_scaled_to_its_measurement() -> Non
     assert options["fast"].workspace_bytes == 5 * 2 * layer.out_shape.elements * 64
 
 
+def test_an_overhead_that_many_shapes_have_is_no_launch() -> None:
+    """All convolutions take 0.1 ms more than their work, as smaller ones fill a GPU worse, but none is a launch longer.
+
+    Four times the batch is four times the FLOPs of conv3_1, which is bound by them: of its time what is beyond the
+    shortest kernel, a launch at most, grows by four.
+    """
+    rows = [
+        replace(row, seconds=row.seconds + 1e-4) if row.shape.kind == "conv" and row.seconds else row
+        for row in rows_of(VGG)
+    ]
+    shape, *_ = shape_and_work(VGG, "conv3_1", Phase.FORWARD)
+    larger = shape_and_work(Workload(VGG.graph, 64), "conv3_1", Phase.FORWARD)
+    options = {each.algorithm: each for each in MeasuredCosts(rows, PEAKS, ElementType.FLOAT32).options(*larger)}
+    (measured_s,) = (row.seconds for row in rows if row.shape == shape and row.algorithm == "fast" and row.seconds)
+    shortest_s = min(row.seconds for row in rows if row.seconds)
+    assert options["fast"].seconds == pytest.approx(shortest_s + 4 * (measured_s - shortest_s), rel=1e-6)
+
+
+def test_kernels_are_issued_as_those_of_their_kind() -> None:
+    """What was measured keeps its own; another shape has the median of its kind, 1 ms; of others nothing is known."""
+    rows = [
+        replace(row, issue_s=1e-3) if row.shape.kind == "conv" and row.algorithm == "fast" else row
+        for row in rows_of(VGG)
+    ]
+    shape, *_ = shape_and_work(VGG, "conv3_1", Phase.FORWARD)
+    rows = [replace(row, issue_s=2e-3) if row.shape == shape else row for row in rows]
+    costs = MeasuredCosts(rows, PEAKS, ElementType.FLOAT32)
+    alexnet = Workload(build_network("alexnet"), 32)
+
+    def issues(workload: Workload, name: str) -> dict[str, float | None]:
+        options = costs.options(*shape_and_work(workload, name, Phase.FORWARD))
+        return {each.algorithm: each.issue_s for each in options}
+
+    assert issues(VGG, "conv3_1") == {"fast": 2e-3, "slow": 2e-3}
+    assert issues(Workload(VGG.graph, 64), "conv3_1") == {"fast": 2e-3, "slow": 2e-3}
+    assert issues(alexnet, "conv3") == {"fast": 1e-3, "slow": 2e-3}
+    assert issues(alexnet, "fc7") == {ONLY: None}
+
+
 def test_an_algorithm_that_few_shapes_have_is_not_offered_to_others() -> None:
     """`rare` was measured for one of the 3x3 convolutions: it is offered there, but not to a shape never measured."""
     rows = rows_of(VGG)

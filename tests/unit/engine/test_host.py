@@ -20,7 +20,16 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.operations import Compute, HostSynchronize
+from vdnnsim.plans.operations import (
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Prefetch,
+    RecordEvent,
+    WaitEvent,
+)
+from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
@@ -118,6 +127,27 @@ def test_copies_and_events_are_one_call_each() -> None:
     others = [seconds[at] for at in seconds if not isinstance(plan.operations[at], Compute)]
     assert len(others) > 2
     assert set(others) == {1.0}
+
+
+def test_a_calibrated_host_takes_what_was_measured_of_each() -> None:
+    """vDNN_all: a kernel of a measured 7 s, others of 1, copies of 20, events and waits of 300, allocations of 4000.
+
+    What is allocated before the first kernel takes none of the iteration's time.
+    """
+    plan = VdnnAll().plan(toy_setting(WORKLOAD, COSTS))
+    host = Host(1000, 1.0, 0.0, 1.0, issue_copy_s=20.0, issue_event_s=300.0, allocation_s=4000.0)
+    first = next(at for at, each in enumerate(plan.operations) if isinstance(each, Compute))
+
+    seconds = issue_seconds(plan, host, Execution.EAGER, {}, {first: 7.0})
+
+    begun = leading_operations(plan)
+    by_type = {Compute: 1.0, Offload: 20.0, Prefetch: 20.0, RecordEvent: 300.0, WaitEvent: 300.0, Allocate: 4000.0}
+    for at, each in enumerate(plan.operations):
+        expected = 7.0 if at == first else by_type.get(type(each), 0.0) if at >= begun else 0.0
+        assert seconds.get(at, 0.0) == expected
+    assert sum(isinstance(each, Allocate) for each in plan.operations[begun:]) > 2
+    # A CUDA graph is one call, which allocates nothing.
+    assert sum(issue_seconds(plan, host, Execution.CUDA_GRAPHS, {}, {first: 7.0}).values()) == 1
 
 
 def test_captured_backward_is_dispatched_once_for_each_operator_of_forward() -> None:

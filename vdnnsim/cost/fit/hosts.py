@@ -62,7 +62,8 @@ def host_report(path: Path) -> Iterator[str]:
             yield f"{what:52} {row.seconds * 1e3:7.2f} ms, left out {seconds * 1e3:7.2f}, {error:+.1%}"
         error, bias = errors.abs().mean(), errors.mean()
         yield f"{name}: {len(rows)} rows, families left out: {error:.1%} on average, bias {bias:+.1%}"
-        stated = read_profile(find_profile(name, Path())).host.issuing[1:]
+        host = read_profile(find_profile(name, Path())).host
+        stated = host.dispatch_forward_s, host.dispatch_backward_s, host.dispatch_library_s
         for key, fitted, has in zip(("forward", "backward", "library"), fit_host(rows), stated, strict=True):
             yield f"{name}: dispatch_{key} {fitted * 1e6:.1f} us; the profile states {has * 1e6:.1f}"
 
