@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.apply.live_schedule import ExpectedOperation, LiveSchedule
 from calibration.apply.recipe import Drawn, Kept, Recipe, View
-from calibration.apply.saved_storage import Layout, SavedStorage, empty_of
+from calibration.apply.saved_storage import SavedStorage, TensorLayout, empty_of
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.schemas import (
     RECORD_STREAM,
@@ -228,7 +228,7 @@ class ForwardWatch(TorchDispatchMode):
                 held = self._step.known(storage)
                 if held is not None:
                     read.append(held)
-                    references.append(View(held, Layout.of(tensor)))
+                    references.append(View(held, TensorLayout.of(tensor)))
                     # What autograd never saves is recomputed from what it was, whoever wrote to it since, and so is
                     # what the step itself writes later, after this operation.
                     is_rewritten = writers[held.number][-1] > self.issued

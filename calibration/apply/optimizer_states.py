@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from calibration.apply.copy_stream import CopyStream
-from calibration.apply.saved_storage import Layout
+from calibration.apply.saved_storage import TensorLayout
 from calibration.executor.pinned_arena import PinnedArena
 from vdnnsim.errors import ExecutionRefused
 
@@ -113,7 +113,7 @@ class States:
         for key, place in self._placed(parameter):
             here: torch.Tensor = states[key]
             region = self._arena.slice(place.start, len(place))
-            layout = Layout(here.dtype, place.start // here.element_size(), here.shape, here.stride())
+            layout = TensorLayout(here.dtype, place.start // here.element_size(), here.shape, here.stride())
             host = layout.on(region.untyped_storage())
             copies.append(_Copied(states, key, host, self._copy_stream.copy(host, here)))
         self._offloads.append(copies)

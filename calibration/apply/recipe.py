@@ -11,7 +11,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.saved_storage import Layout, SavedStorage, refuse_written
+from calibration.apply.saved_storage import SavedStorage, TensorLayout, refuse_written
 from calibration.capture.schemas import arguments_of, tensors_in, with_leaves_replaced
 
 _STATISTICS: Final = ("running_mean", "running_var")
@@ -21,7 +21,7 @@ class View(NamedTuple):
     """A tensor of a storage that may be released."""
 
     held: SavedStorage
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(slots=True)

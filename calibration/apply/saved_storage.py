@@ -19,7 +19,7 @@ def empty_of(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(0, dtype=dtype, device=device)
 
 
-class Layout(NamedTuple):
+class TensorLayout(NamedTuple):
     """The layout of a tensor in its storage.
 
     Attributes:
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     is_neg: bool = False
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> "Layout":
+    def of(cls, tensor: torch.Tensor) -> "TensorLayout":
         offset = tensor.storage_offset()
         assert isinstance(offset, int), "it is no symbol"
         # Half the time of the class itself, for each tensor that is saved.
@@ -226,7 +226,7 @@ class SavedTensor:
     def __init__(self, tensor: torch.Tensor, save: int | None = None, storage: SavedStorage | None = None) -> None:
         kept = tensor.detach()
         self.save, self.storage = save, storage
-        self._layout = Layout.of(kept) if storage else None
+        self._layout = TensorLayout.of(kept) if storage else None
         # PyTorch checks no versions under hooks. An empty tensor still shares the version counter.
         self._version = None if kept.is_inference() else kept._version  # noqa: SLF001 - PyTorch has no public one
         if storage is not None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from calibration.apply.saved_storage import Layout, SavedTensor
+from calibration.apply.saved_storage import SavedTensor, TensorLayout
 
 
 class HostTensor(SavedTensor):
@@ -22,7 +22,7 @@ class HostTensor(SavedTensor):
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__(tensor)
         kept = self._tensor
-        self._layout, self._device = Layout.of(kept), kept.device
+        self._layout, self._device = TensorLayout.of(kept), kept.device
         storage = kept.untyped_storage()
         self._content = torch.empty(storage.nbytes(), dtype=torch.uint8)
         self._content.copy_(torch.empty(0, dtype=torch.uint8, device=kept.device).set_(storage))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.saved_storage import Layout
+from calibration.apply.saved_storage import TensorLayout
 from tests.apply.training import alike, gradients, requested
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -21,7 +21,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_restored_from_its_storage(view: str) -> None:
     tensor = VIEWS[view](torch.tensor([1 + 2j, 3 - 4j]))
-    again = Layout.of(tensor).on(tensor.untyped_storage())
+    again = TensorLayout.of(tensor).on(tensor.untyped_storage())
     assert torch.equal(again, tensor)
     assert (again.is_conj(), again.is_neg()) == (tensor.is_conj(), tensor.is_neg())
 
