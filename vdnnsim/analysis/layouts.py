@@ -1,11 +1,12 @@
 """Layouts of one model over several GPUs, in order of throughput."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vdnnsim.cost.trust import Trust
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.samples import Sample
-from vdnnsim.dnn.step import Step
+from vdnnsim.dnn.samples import IMAGE, Sample
+from vdnnsim.dnn.step import BufferKind, Step
 from vdnnsim.units import ElementType
 
 _FORWARDS_OF_A_STEP = 3
@@ -33,7 +34,7 @@ class Layout:
         """All in words: `fsdp=8, selective checkpoints`."""
         parts = f"{self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         blocks = "" if self.checkpointing == "none" else f"{self.checkpointing} checkpoints"
-        return ", ".join(filter(None, (self.name, parts, blocks)))
+        return ", ".join(filter(None, (self.name or "one GPU", parts, blocks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Ranked:
         flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
             time; None where the profile has no peak of the type, or convolutions take fewer FLOPs than are counted.
         asked_bytes, reserved_bytes, held_bytes: peaks of one rank, allocated, reserved, and of the process.
+        peak_by_kind: what is allocated at the peak, of the rank that allocates most.
     """
 
     layout: Layout
@@ -62,6 +64,7 @@ class Ranked:
     held_bytes: int
     trust: Trust
     bubble_s: float = 0.0
+    peak_by_kind: tuple[tuple[BufferKind, int], ...] = ()
 
     @property
     def other_s(self) -> float:
@@ -106,6 +109,19 @@ class LayoutRanking:
     @property
     def unit(self) -> str:
         return "tokens/s per GPU" if self.sample.tokens else f"{self.sample.names}/s of all GPUs"
+
+
+def gpu_rates(rankings: Sequence[LayoutRanking]) -> list[float | None]:
+    """Return tokens, or samples that have none, per second of one GPU under the first layout; None without one."""
+    return [
+        each.ranked[0].samples_per_s * max(each.sample.tokens, 1) / each.gpus if each.ranked else None
+        for each in rankings
+    ]
+
+
+def rate_unit(rankings: Sequence[LayoutRanking]) -> str:
+    sample = next((each.sample for each in rankings if each.ranked), IMAGE)
+    return f"{'tokens' if sample.tokens else sample.names}/s per GPU"
 
 
 def model_flop(step: Step) -> int:

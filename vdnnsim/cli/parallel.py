@@ -12,6 +12,7 @@ from vdnnsim.cli.options import out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.cli.question import captured_ranks, compute_capability, request_of
 from vdnnsim.errors import InputError
+from vdnnsim.files.messages import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,11 +23,33 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
 
 
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Numbers of GPUs, `8` or `1,2,4,8`."""
+
+    name = "counts"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ARG002
+        if isinstance(value, tuple):
+            return value
+        found = str(value).split(",")
+        counts = sorted({int(each) for each in found if each.isascii() and each.isdigit()})
+        if len(counts) < len(found) or counts[0] < (1 if len(counts) > 1 else 2):
+            raise InputError(f"--gpus: found {quote(str(value))}, expected a number from 2 on, or several, as 1,2,4,8")
+        return tuple(counts)
+
+
 @click.command()
 @click.argument("model", metavar="[MODEL]", type=MODELS, required=False)
 @click.option("--model", "named_model", type=MODELS, metavar="MODEL", help="MODEL, as other commands take it.")
 @click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Samples of a step, for each GPU.")
-@click.option("--gpus", type=click.IntRange(min=2), metavar="N", help="How many GPUs; by default all of the server.")
+@click.option(
+    "--gpus",
+    "counts",
+    type=Counts(),
+    default=(),
+    metavar="N[,N...]",
+    help="How many GPUs; by default all of the server. Several, as 1,2,4,8: throughput and memory by their number.",
+)
 @click.option("--hardware", type=HARDWARE, required=True, help="A server, as h100_x8, or a card of one.")
 @click.option(
     "--layout", "layouts", multiple=True, metavar="NAME", help="Try these, as fsdp=8; by default all that are usual."
@@ -39,7 +62,7 @@ def parallel(
     named_model: str | None,
     batch_size: int,
     *,
-    gpus: int | None,
+    counts: tuple[int, ...],
     hardware: str,
     layouts: tuple[str, ...],
     out: Path | None,
@@ -50,7 +73,8 @@ def parallel(
 
     One rank of each layout is captured and replayed, with as few checkpoints as fit: fully sharded (fsdp, hsdp, zero2),
     with split layers (tp), in stages (pp) or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The
-    table here, its first line as a command to copy; page, CSV and picture in DIR.
+    table here, its first line as a command to copy; page, CSV and picture in DIR. For several numbers of GPUs the
+    fastest of fsdp, hsdp and ddp on each.
     """
     import msgspec
 
@@ -60,7 +84,8 @@ def parallel(
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.hardware.profile import find_profile
     from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
-    from vdnnsim.study.layouts import layouts_of, rank_layouts, server_for
+    from vdnnsim.report.scaling import SCALING_FILES, SCALING_WRITER, scaling_table, write_scaling
+    from vdnnsim.study.layouts import data_layouts_of, layouts_of, rank_layouts, scale_layouts, server_for
 
     if (model is None) is (named_model is None):
         raise InputError("--model: expected one of MODEL and --model MODEL")
@@ -68,25 +93,40 @@ def parallel(
     assert model is not None
     ranks = {name: parse_layout(name, "--layout").ranks for name in layouts}
     named = checked_profile(find_profile(hardware, Path()))
-    gpus, profile = read_option("--hardware", server_for, named, ranks, gpus)
+    if len(counts) > 1 and layouts:
+        raise InputError(
+            f"--layout: found {layouts[0]} with several numbers of GPUs, expected one number, or no layout"
+        )
+    profiles = dict(read_option("--hardware", server_for, named, ranks, each) for each in counts or (None,))
+    gpus, profile = max(profiles.items())
     hardware = hardware if profile is named else profile.server.name
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
     request.check()
     if capability := compute_capability(profile.server):
         request = msgspec.structs.replace(request, compute_capability=capability)
-    names = layouts or layouts_of(gpus, profile.server.gpu_count)
-    folder = report_folder(out, request.short_name, LAYOUT_FILES, LAYOUTS_WRITER)
+    is_curve = len(counts) > 1
+    files, writer = (SCALING_FILES, SCALING_WRITER) if is_curve else (LAYOUT_FILES, LAYOUTS_WRITER)
+    folder = report_folder(out, request.short_name, files, writer)
 
     process = CapturingProcess()
 
     def capture(layout: "Layout") -> "Sequence[CapturedStep]":
         return captured_ranks(_of_rank(request, layout), process)
 
+    what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
+    if is_curve:
+        with ProgressBar() as bar:
+            bar.expect(sum(len(data_layouts_of(each, of.server.gpu_count)) for each, of in profiles.items()))
+            rankings = scale_layouts([*profiles], batch_size, profiles.__getitem__, capture, bar.done)
+        table = scaling_table(rankings, what, output.has_all)
+        written = write_scaling(rankings, table, request.short_name, profile.sources, folder)
+        output.show(table, written.notice(folder, "scaling.md"))
+        return
+    names = layouts or layouts_of(gpus, profile.server.gpu_count)
     with ProgressBar() as bar:
         bar.expect(len(names))
         ranking = rank_layouts(gpus, names, batch_size, profile, capture, bar.done, tries_all=bool(layouts))
-    what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
     table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
     output.show(table, written.notice(folder, "layouts.md"))

@@ -38,7 +38,10 @@ LAYOUTS: Final[Mapping[str, str]] = {
 }
 """Columns of `layouts.csv` and their meanings."""
 
-_, _PAGE, _TABLE, _PICTURE = LAYOUT_FILES = ("layouts.json", "layouts.md", "layouts.csv", "layouts.png")
+_, _PAGE, _TABLE, _PICTURE, _MEMORY_PICTURE = LAYOUT_FILES = (
+    *("layouts.json", "layouts.md", "layouts.csv", "layouts.png"),
+    "layouts_memory.png",
+)
 LAYOUTS_WRITER: Final = Writer.of("ranking of layouts", LAYOUT_FILES, "format_version", "layouts", "files")
 FORMAT_VERSION: Final = 1
 _MEMORY: Final = ("allocated", "reserved", "process")
@@ -125,7 +128,7 @@ def write_layouts(
     ranking: LayoutRanking, table: ResultTable, name: str, sources: tuple[tuple[str, str], ...], folder: Path
 ) -> Written:
     """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input."""
-    from vdnnsim.report.plots.layouts import draw_layouts
+    from vdnnsim.report.plots.layouts import draw_layouts, draw_memory
 
     assert isinstance(table.shown, Document)
     heading, where = table.shown.blocks[0], f"on {ranking.gpus} GPUs of {ranking.machine}"
@@ -135,6 +138,7 @@ def write_layouts(
     page = (
         Heading(f"{name} {where}", 1),
         Picture(title(ranking), _PICTURE),
+        Picture("What a GPU holds at its peak in each layout that fits.", _MEMORY_PICTURE),
         *table.shown.blocks[1:],
         Heading(f"What do the columns of {_TABLE} mean?"),
         Definitions(tuple(LAYOUTS.items())),
@@ -143,6 +147,7 @@ def write_layouts(
         _PAGE: markdown.page(page),
         _TABLE: table.to_csv(),
         _PICTURE: draw_layouts(ranking, heading.text),
+        _MEMORY_PICTURE: draw_memory(ranking, heading.text),
     }
     files = with_manifest(LAYOUTS_WRITER, FORMAT_VERSION, sources, said, contents)
     return write_folder(folder, files, LAYOUTS_WRITER)

@@ -50,6 +50,17 @@ def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     return (f"{_FIRST}={gpus}", *hybrid, *tensor, *pipeline, *whole)
 
 
+def data_layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
+    """Return those in which each GPU has samples of its own; the empty one is of one GPU."""
+    if gpus == 1:
+        return ("",)
+    return tuple(
+        each
+        for each in layouts_of(gpus, gpus_of_host)
+        if each.split("=")[0] in {_FIRST, "hsdp", "ddp"} and "," not in each
+    )
+
+
 def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = None) -> tuple[int, Profile]:
     """Return how many GPUs are trained on, and a server with so many, or a host of them.
 
@@ -90,6 +101,7 @@ def rank_layouts(
     done: Callable[[str], object] = str,
     *,
     tries_all: bool = True,
+    level: int = 0,
 ) -> LayoutRanking:
     """Capture a rank of a model in each layout, replay it, and rank the layouts by throughput.
 
@@ -101,8 +113,9 @@ def rank_layouts(
         capture: returns the step of a rank, or of each rank of a pipeline, or raises InputError.
         done: gets the name of each finished layout.
         tries_all: whether layouts with shards in host memory are tried even though another fits.
+        level: position in `CHECKPOINTING` with which the search begins.
     """
-    trials = _Trials(profile, samples, capture)
+    trials = _Trials(profile, samples, capture, level)
     found: list[Ranked | Refused] = []
     for name in names:
         if tries_all or _OFFLOAD not in name or not any(isinstance(each, Ranked) for each in found):
@@ -115,6 +128,27 @@ def rank_layouts(
     return LayoutRanking(
         trials.sample, server.name, gpus, memory_bytes, tuple(ranked), tuple(refused), trials.peak_type
     )
+
+
+def scale_layouts(
+    counts: Sequence[int],
+    samples: int,
+    profile_of: Callable[[int], Profile],
+    capture: Callable[[Layout], Sequence[CapturedStep]],
+    done: Callable[[str], object] = str,
+) -> tuple[LayoutRanking, ...]:
+    """Rank the layouts that split no layers, as `rank_layouts`, for several numbers of GPUs, the fewest first.
+
+    More GPUs need no more checkpoints, so the most are tried first.
+    """
+    found, level = list[LayoutRanking](), 0
+    for gpus in sorted(counts, reverse=True):
+        profile = profile_of(gpus)
+        names = data_layouts_of(gpus, profile.server.gpu_count)
+        found.append(rank_layouts(gpus, names, samples, profile, capture, done, level=level))
+        tried = [CHECKPOINTING.index(each.layout.checkpointing) for each in found[-1].ranked]
+        level = min(tried, default=level)
+    return tuple(found[::-1])
 
 
 @dataclass
@@ -215,6 +249,7 @@ def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profi
         asked_bytes=max(each.max_memory_bytes for each in metrics),
         reserved_bytes=max(each.pool_bytes for each in traces),
         held_bytes=held,
+        peak_by_kind=max(metrics, key=lambda each: each.max_memory_bytes).peak_by_kind,
         trust=trust_in(profile, scenario.workload, origins.seconds, compiled=False),
     )
 

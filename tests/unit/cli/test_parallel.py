@@ -53,7 +53,7 @@ def test_ranking_of_layouts(captured: list[Request]) -> None:
     assert "zero1=8: its optimizer has no shards" in done.stdout
     assert "vdnnsim run --model timm:chain --batch 2 --parallel" in done.stdout
     assert {each.name for each in Path("reports/chain").iterdir()} == {
-        *("layouts.csv", "layouts.json", "layouts.md", "layouts.png"),
+        *("layouts.csv", "layouts.json", "layouts.md", "layouts.png", "layouts_memory.png"),
     }
 
 
@@ -67,6 +67,16 @@ def test_one_layout(captured: list[Request]) -> None:
     assert command.endswith(" --parallel fsdp=8 --hardware h100_x8")
     done = vdnnsim(*ASKED, "h100_x8", "--layout", "fsdp=8", "--optimizer", "none")
     assert " --optimizer none " in done.stdout
+
+
+def test_several_numbers_of_gpus(captured: list[Request]) -> None:
+    """Of data-parallel layouts alone, the most GPUs first."""
+    done = vdnnsim(*ASKED, "h100_x8", "--gpus", "8,16")
+    assert [each.parallel for each in captured] == ["fsdp=16", "hsdp=2x8", "ddp=16", "fsdp=8", "ddp=8"]
+    assert "images/s per GPU on 8 of h100_x8" in done.stdout
+    assert {each.name for each in Path("reports/chain").iterdir()} == {
+        *("scaling.csv", "scaling.json", "scaling.md", "scaling.png"),
+    }
 
 
 def test_server_of_a_card(captured: list[Request]) -> None:
@@ -85,6 +95,9 @@ def test_server_of_a_card(captured: list[Request]) -> None:
     [
         (("rtx_2080ti",), "--hardware: rtx_2080ti has one GPU, expected a profile of several"),
         (("h100_x8", "--gpus", "9"), "--hardware: h100_x8 for 9 GPUs, expected at most 8, or a multiple of it"),
+        (("h100_x8", "--gpus", "1"), "--gpus: found '1', expected a number from 2 on"),
+        (("h100_x8", "--gpus", "2,x"), "--gpus: found '2,x', expected a number from 2 on, or several"),
+        (("h100_x8", "--gpus", "4,8", "--layout", "fsdp=4"), "--layout: found fsdp=4 with several numbers of GPUs"),
         (("h100_x8", "--gpus", "8", "--layout", "fsdp=4"), "fsdp=4 is for 4 GPUs, expected 8"),
         (
             ("rtx_4090", "--gpus", "9"),

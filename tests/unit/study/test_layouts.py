@@ -11,14 +11,18 @@ from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, mod
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import IMAGE, Sample
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.report.layouts import LAYOUTS, layout_rows, layouts_table, title, write_layouts
-from vdnnsim.report.plots.layouts import layouts_figure
+from vdnnsim.report.plots.layouts import layouts_figure, memory_figure
+from vdnnsim.report.plots.scaling import scaling_figure
 from vdnnsim.report.plots.style import house_style
+from vdnnsim.report.scaling import SCALING, SCALING_FILES, scaling_table, write_scaling
+from vdnnsim.report.scaling import title as scaling_title
 from vdnnsim.study import layouts
-from vdnnsim.study.layouts import layouts_of, rank_layouts
+from vdnnsim.study.layouts import layouts_of, rank_layouts, scale_layouts
 from vdnnsim.units import ElementType
 
 SERVER = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
@@ -155,10 +159,54 @@ def test_peak_of_float32_products(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without.product_type(ElementType.FLOAT32) is ElementType.FLOAT32
 
 
+def test_throughput_by_number_of_gpus(tmp_path: Path) -> None:
+    """16 GPUs on two hosts need selective checkpoints, so eight begin with these; one holds no 80 GiB.
+
+    Each trains two samples. The first that fits, of two GPUs, is the measure for all.
+    """
+    asked: list[tuple[str, str]] = []
+
+    def capture(layout: Layout) -> tuple[CapturedStep]:
+        asked.append((layout.name, layout.checkpointing))
+        (step,) = captured(layout, given_bytes=80 * GIB if layout.name in {"", "ddp=2"} else 8)
+        kept = layout.checkpointing == "none"
+        first = msgspec.structs.replace(step.storages[0], nbytes=80 * GIB) if kept else step.storages[0]
+        ranks = 1 if not layout.name else 16 if "x" in layout.name else int(layout.name.partition("=")[2])
+        return (msgspec.structs.replace(step, storages=(first, *step.storages[1:]), ranks=ranks),)
+
+    done: list[str] = []
+    rankings = scale_layouts((1, 2, 16), 2, lambda _: SERVER, capture, done.append)
+    assert [(each.gpus, bool(each.ranked)) for each in rankings] == [(1, False), (2, True), (16, True)]
+    assert asked[:2] == [("fsdp=16", "none"), ("fsdp=16", "selective")]
+    assert {how for name, how in asked[2:] if name not in {"ddp=2", ""}} == {"selective"}
+    assert asked[-2:] == [("", "selective"), ("", "full")]
+    assert set(done) == {"fsdp=16", "hsdp=2x8", "ddp=16", "fsdp=2", "ddp=2", ""}
+
+    table = scaling_table(rankings, "m, 2 samples for each GPU", "")
+    columns = list(SCALING)
+    shares = [row[columns.index("efficiency_ratio")] for row in table.cells]
+    first, last = rankings[1].ranked[0], rankings[2].ranked[0]
+    assert shares == ["", 1.0, pytest.approx(last.samples_per_s / first.samples_per_s / 8)]
+    assert "1 GPUs: one GPU, full checkpoints: would hold" in str(table.shown)
+    written = write_scaling(rankings, table, "m", (), tmp_path)
+    assert {Path(each).name for each in written.files} == set(SCALING_FILES)
+    with house_style():
+        rates, memory = scaling_figure(rankings, "pace", "m").axes
+    assert list(rates.lines[0].get_xdata()) == list(memory.lines[0].get_xdata()) == [2, 16]
+    alone = rankings[:1]
+    assert scaling_title(alone).startswith("Nothing fits on up to 1 GPUs")
+    assert not scaling_table(alone, "m", "").cells[0][columns.index("iteration_s")]
+    with house_style():
+        assert not scaling_figure(alone, "pace", "m").axes
+    assert "fits on no other number" in scaling_title(rankings[:2])
+
+
 def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
     sizes = 30 * GIB, 31 * GIB, 32 * GIB
     trust = Trust(Basis.FITTED)
-    return Ranked(Layout(name, "selective", 2), iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4, *sizes, trust)
+    kinds = (BufferKind.WEIGHTS, 10 * GIB), (BufferKind.FEATURE_MAP, 20 * GIB)
+    numbers = iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4
+    return Ranked(Layout(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds)
 
 
 def test_report_of_layouts(tmp_path: Path) -> None:
@@ -177,11 +225,16 @@ def test_report_of_layouts(tmp_path: Path) -> None:
     table = layouts_table(ranking, "llama", "vdnnsim run", "")
     written = write_layouts(ranking, table, "llama", (), tmp_path)
     page = (tmp_path / "layouts.md").read_text(encoding="utf-8")
-    assert len(written.files) == 4
+    assert len(written.files) == 5
     assert "vdnnsim run" in page
     assert "ddp=8: takes too much" in page
     with house_style():
         (axes,) = layouts_figure(ranking, "llama").axes
+    with house_style():
+        (memory,) = memory_figure(ranking, "llama").axes
+    held = [patch.get_width() for patch in memory.patches if isinstance(patch, Rectangle)]
+    # Weights, activations, gaps and the context, 1 GiB each of the last two.
+    assert sorted(held) == pytest.approx([1] * 4 + [10] * 2 + [20] * 2)
     # Kernels, waits and the rest of both.
     widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
     assert sorted(widths) == pytest.approx([0.5, 0.5, 1, 1, 1, 2])

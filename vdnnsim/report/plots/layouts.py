@@ -1,17 +1,26 @@
-"""Picture of a ranking of layouts: the step of a rank as a bar of kernels, exposed communication and idle time."""
+"""Pictures of a ranking of layouts: a rank's step as a bar of what it spends time on, and what its GPU holds."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vdnnsim.analysis.layouts import LayoutRanking
+from vdnnsim.analysis.layouts import LayoutRanking, Ranked
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.palette import INK, PHASE_COLORS, STALL_COLORS
-from vdnnsim.report.plots.style import as_png, keep_left_spine_only, new_figure, ruled, write, write_legend
-from vdnnsim.report.scale import percent, rate_cells, time_scale
+from vdnnsim.report.palette import GRID, INK, KIND_COLORS, PHASE_COLORS, SERIES_COLORS, STALL_COLORS
+from vdnnsim.report.plots.style import (
+    as_png,
+    keep_left_spine_only,
+    mark_capacity,
+    new_figure,
+    ruled,
+    write,
+    write_legend,
+)
+from vdnnsim.report.scale import byte_scale, percent, rate_cells, time_scale
 from vdnnsim.units import format_bytes
 
 _MOST_ROWS: Final = 12
@@ -57,6 +66,43 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     return figure
 
 
+def memory_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
+    """Draw what a GPU holds at its peak in each layout that fits, as a bar of kinds, and its capacity."""
+    rows = sorted(ranking.ranked, key=lambda each: each.held_bytes)[:_MOST_ROWS]
+    about = f"{subtitle}; the rank that holds most, at its peak"
+    figure = new_figure(_memory_title(ranking, rows), about)
+    axes = figure.add_axes((0.23, 0.2, 0.68, 0.64))
+    scale = byte_scale([ranking.memory_bytes])
+    found = [dict(each.peak_by_kind) for each in rows]
+    parts = [(kind.words, color, [each.get(kind, 0) for each in found]) for kind, color in KIND_COLORS.items()]
+    parts.append(("gaps of the allocator", GRID, [each.reserved_bytes - each.asked_bytes for each in rows]))
+    parts.append(("CUDA and NCCL", SERIES_COLORS[1], [each.held_bytes - each.reserved_bytes for each in rows]))
+    shown = [(name, color, values) for name, color, values in parts if any(values)]
+    lefts = [0.0] * len(rows)
+    for _, color, values in shown:
+        widths = [each / scale.factor for each in values]
+        axes.barh(range(len(rows)), widths, left=lefts, height=0.62, color=color, zorder=2)
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    for row, (each, end) in enumerate(zip(rows, lefts, strict=True)):
+        write(axes, scale.number(each.held_bytes), (end, row), (8, 0), va="center", fontsize=13, color=INK)
+    axes.set_yticks(range(len(rows)), [fold_label(each.layout.label, _LABEL_WIDTH) for each in rows])
+    axes.set_ylim(max(len(rows), 4) - 0.4, -0.6)
+    axes.set_xlim(0, 1.06 * ranking.memory_bytes / scale.factor)
+    mark_capacity(axes, ranking.memory_bytes / scale.factor, ranking.memory_bytes, side="right")
+    axes.set_xlabel(f"memory of a GPU, {scale.unit}")
+    ruled(axes, "x")
+    keep_left_spine_only(axes)
+    write_legend(figure, [Patch(color=color, label=name) for name, color, _ in shown], rows=2)
+    return figure
+
+
+def _memory_title(ranking: LayoutRanking, rows: Sequence[Ranked]) -> str:
+    if not rows:
+        return _title(ranking)
+    least = rows[0]
+    return f"{least.layout.label} holds least: {format_bytes(least.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
+
+
 def _title(ranking: LayoutRanking) -> str:
     if not ranking.ranked:
         return f"No layout fits on {ranking.gpus} GPUs of {ranking.machine}"
@@ -64,3 +110,4 @@ def _title(ranking: LayoutRanking) -> str:
 
 
 draw_layouts = as_png(layouts_figure)
+draw_memory = as_png(memory_figure)
