@@ -36,6 +36,7 @@ _SUMS_FIRST: Final = {
     "_native_batch_norm_legit": 1,
     "_batch_norm_with_update": 1,
     "cudnn_batch_norm": 1,
+    "native_group_norm": 1,
     "native_batch_norm_backward": 2,
     "batch_norm_backward": 2,
     "cudnn_batch_norm_backward": 2,

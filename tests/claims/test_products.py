@@ -31,7 +31,7 @@ TFLOP_PER_S = {
     ("rtx_pro_6000", BFLOAT16): 342,
     ("rtx_pro_6000", TF32): 180.6,
 }
-MISSED = {("rtx_4090", TF32): (85.1, -0.12), ("rtx_3090", BFLOAT16): (76.5, -0.15)}
+MISSED = {("rtx_4090", TF32): (85.1, -0.10), ("rtx_3090", BFLOAT16): (76.5, -0.14)}
 
 
 def error(machine: str, element_type: ElementType, measured: float) -> float:

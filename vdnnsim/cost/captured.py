@@ -16,7 +16,7 @@ from math import prod
 from typing import Final
 
 from vdnnsim.cost.attention_time import attention_taken
-from vdnnsim.cost.pytorch_workspace import chosen_workspaces, sum_of_rows_bytes
+from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
@@ -39,6 +39,10 @@ _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PLANE: Final = 2
 _SUM: Final = "aten.sum.dim_IntList"
+_COPIES: Final = ("aten._to_copy.default", "aten.copy_.default")
+_CLONE: Final = "aten.clone.default"
+_BROADCASTING: Final = frozenset({"add", "sub", "mul", "div", "where", "masked_fill"})
+_FLOATS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _SAFE_SOFTMAX: Final = "aten._safe_softmax.default"
 _TENSOR_CORES: Final = {
     ElementType.FLOAT16: (7, 0),
@@ -66,14 +70,15 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         # Inference sums over no channels; the heads of attention have the same width there.
         first = operation.operands[:1] if workload.is_training or Arithmetic.PRODUCT in operation.flop else ()
         sizes = step.tensors[first[0].memory].shape if first else ()
-        own_bytes = _own_bytes(workload, operation, multiprocessors)
+        shared = _shared_sum(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())
-        key = element_type, role, operation.work, operation.bytes_moved, flop, operation.name, sizes, own_bytes
+        single = single_elements(workload, operation)
+        key = element_type, role, operation.work, operation.bytes_moved, flop, operation.name, sizes, shared, single
         if key not in known:
             model, asked = machine(element_type)
             costs = model.laid_out(channels_last=channels_last)
-            found = _options(costs, asked, operation, role, workload, sizes, multiprocessors)
-            known[key] = (replace(found[0], workspace_bytes=own_bytes),) if own_bytes else found
+            found = _options(costs, asked, operation, role, workload, sizes, multiprocessors, (shared.steps, single))
+            known[key] = (replace(found[0], workspace_bytes=shared.nbytes),) if shared.nbytes else found
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
@@ -85,19 +90,37 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
     )
 
 
-def _own_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
-    """Return the workspace of a sum of rows or a safe softmax; 0 for other operations."""
+def _shared_sum(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> SharedSum:
+    """Return how blocks share a sum of rows, or the workspace of a safe softmax; nothing for other operations."""
     capability = workload.captured.compute_capability
     if operation.name not in (_SUM, _SAFE_SOFTMAX) or capability is None:
-        return 0
+        return ALONE
     tensors = workload.step.tensors
     x, y = (
         next(tensors[each.memory].shape for each in operation.operands if each.access.writes is writes)
         for writes in (False, True)
     )
     if operation.name == _SAFE_SOFTMAX:
-        return prod(x)
-    return sum_of_rows_bytes(x, y, multiprocessors, capability)
+        return SharedSum(prod(x), 0)
+    return sum_of_rows(x, y, multiprocessors, capability)
+
+
+def single_elements(workload: CapturedWorkload, operation: StepOperation) -> int:
+    """Return how many elements a kernel takes one at a time (`vdnnsim.cost.thread_limits`); 0 if it loads words.
+
+    A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none.
+    """
+    name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
+    is_arithmetic = name.removeprefix("aten.").partition(".")[0].rstrip("_") in _BROADCASTING
+    if not (is_arithmetic or name in (*_COPIES, _CLONE)):
+        return 0
+    tensors = [each for each in tensors if prod(each.shape) > 1]
+    widths = [_FLOATS.get(each.element_type, 0) for each in tensors]
+    if name in _COPIES:
+        is_single = len(widths) > 1 and 0 < widths[0] < widths[-1]
+    else:
+        is_single = name == _CLONE or len({each.shape for each in tensors}) > 1 or len({*widths} - {0}) > 1
+    return max((prod(each.shape) for each in tensors), default=0) if is_single else 0
 
 
 def _result(operation: StepOperation) -> Role:
@@ -114,6 +137,7 @@ def _options(
     workload: CapturedWorkload,
     sizes: tuple[int, ...],
     multiprocessors: int,
+    limits: tuple[int, int],
 ) -> _Options:
     if not operation.bytes_moved:
         return _FREE
@@ -136,7 +160,7 @@ def _options(
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
             name = attention_taken(operation.name, element_type, workload.captured.compute_capability)
-    return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes)),)
+    return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes, *limits)),)
 
 
 def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:

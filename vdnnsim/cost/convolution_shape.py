@@ -2,13 +2,21 @@
 
 N images of C channels and H x W pixels are convolved with K filters of C x R x S weights to K channels of P x Q pixels.
 Sizes are (height, width) pairs throughout. Two layers of equal shape cost the same, so shapes also serve as cache keys.
+A shape is that of one group where it is said how many there are; tensor cores pad channels, and pack groups of few.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import Size2, slide
+from vdnnsim.units import ElementType
+
+TILE_CHANNELS: Final = 32
+_LOAD_BYTES: Final = 16
+_PACKED_GROUPS: Final = 32
+_PACKED_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +114,35 @@ class ConvolutionShape:
     def flop(self) -> int:
         """FLOPs of any of the three phases by the direct method: 2 N K C R S P Q."""
         return 2 * self.y_elements * self.c * self.window
+
+
+def operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
+    """Return the bytes of X, Y and W of all groups."""
+    return groups * element_type.nbytes * (shape.x_elements + shape.y_elements + shape.w_elements)
+
+
+def unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
+    """Return the bytes of X and Y where tensor cores need their channels padded."""
+    loaded, x, y = _LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
+    sides = ((shape.c, x), (shape.k, y))
+    return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
+
+
+def is_packed(shape: ConvolutionShape, groups: int) -> bool:
+    """Whether tensor cores compute several groups at once, as those of ResNeXt."""
+    comes_in_eights = groups >= _PACKED_GROUPS and groups % _PACKED_AT_ONCE == 0
+    return comes_in_eights and shape.c == shape.k and TILE_CHANNELS % shape.c == 0
+
+
+def tiled(element_type: ElementType, shape: ConvolutionShape, groups: int) -> tuple[ConvolutionShape, int]:
+    """Return shape and groups as tensor cores multiply them: groups packed, channels padded."""
+    if groups > 1 and is_packed(shape, groups):
+        packed = replace(shape, c=TILE_CHANNELS, k=TILE_CHANNELS)
+        return packed, groups * shape.c // TILE_CHANNELS
+    loaded = _LOAD_BYTES // element_type.nbytes
+    return replace(shape, c=multiple(shape.c, loaded), k=multiple(shape.k, loaded)), groups
+
+
+def multiple(number: int, of: int) -> int:
+    """Return the least multiple of a number that is no less than another."""
+    return -(-number // of) * of

@@ -26,15 +26,18 @@ from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.cost.workspace import FLOAT_BYTES
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
+from vdnnsim.dnn.elementwise import Cast
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
-from vdnnsim.units import ElementType
+from vdnnsim.units import ElementType, Precision
 
 _NATIVE_BATCH_NORM: Final = "native_batch_norm"
+_OWN_NORMALIZATION: Final = (Precision.FLOAT16, Precision.BFLOAT16, Precision.AMP_BFLOAT16)
+"""In which PyTorch takes its own batch normalization instead of cuDNN's: of narrow weights, and of bfloat16."""
 
 
 def efficient_gpu(server: Server) -> EfficientGpu:
@@ -86,9 +89,8 @@ class EfficiencyCosts(MachineCosts):
         """Return what a kernel costs: a product by its sizes, what streams by its kind."""
         name, nbytes = work.name, work.nbytes
         if Arithmetic.PRODUCT not in work.flop:
-            # PyTorch takes its own batch normalization instead of cuDNN's where weights are narrow.
-            is_narrow = _NATIVE_BATCH_NORM in name
-            return self._stream(operator_kind(name), nbytes, work.sizes, is_narrow=is_narrow)
+            is_own, is_gradient = _NATIVE_BATCH_NORM in name, "_backward" in name
+            return self._stream(operator_kind(name), work, is_own=is_own, is_gradient=is_gradient)
         unit = self._unit(work.element_type)
         if name == "product" and work.sizes:
             count, rows, columns, depth = work.sizes
@@ -107,7 +109,7 @@ class EfficiencyCosts(MachineCosts):
         operator, images = layer.operator, workload.part_size
         nbytes = workload.step.operation(layer.index, phase).bytes_moved
         if phase is Phase.UPDATE:
-            return (self._stream(OperatorKind.UPDATE, nbytes),)
+            return (self._stream(OperatorKind.UPDATE, KernelWork("update", workload.element_type, {}, nbytes)),)
         element_type = workload.arithmetic_type(layer, phase)
         match operator:
             case Convolution():
@@ -125,10 +127,13 @@ class EfficiencyCosts(MachineCosts):
             case _ if operator.arithmetic is Arithmetic.PRODUCT:
                 return super()._options(workload, layer, phase)
             case _:
-                x = layer.in_shapes[0]
-                sizes = (images, x.channels) if workload.is_training else ()
-                is_narrow = workload.element_type.nbytes < ElementType.FLOAT32.nbytes
-                return (self._stream(operator_kind(operator.name, phase), nbytes, sizes, is_narrow=is_narrow),)
+                x, kind = layer.in_shapes[0], operator_kind(operator.name, phase)
+                sizes = (images, x.channels, x.elements // x.channels) if workload.is_training else ()
+                widens = isinstance(operator, Cast) and (operator.to is ElementType.FLOAT32) is not phase.is_backward
+                elements = images * x.elements if widens else 0
+                work = KernelWork(operator.name, element_type, {}, nbytes, sizes, elements=elements)
+                is_own = workload.precision in _OWN_NORMALIZATION
+                return (self._stream(kind, work, is_own=is_own, is_gradient=phase.is_backward),)
 
     def _unit(self, element_type: ElementType) -> ElementType:
         """Return the element type of the unit that computes products, for which there must be a peak."""
@@ -137,13 +142,19 @@ class EfficiencyCosts(MachineCosts):
         return found
 
     def _stream(
-        self, kind: OperatorKind, nbytes: int, sizes: tuple[int, ...] = (), *, is_narrow: bool = False
+        self, kind: OperatorKind, work: KernelWork, *, is_own: bool = False, is_gradient: bool = False
     ) -> KernelCost:
+        nbytes, sizes, last = work.nbytes, work.sizes, self._channels_last
         channels = sizes[1] if kind is OperatorKind.NORMALIZATION and len(sizes) > 1 else 0
-        last = self._channels_last
-        return self._gpu.cost(
-            lambda gpu: gpu.stream_s(kind, nbytes, channels, channels_last=last, is_narrow=is_narrow), nbytes
-        )
+        if is_own and channels and not last:
+            return self._gpu.cost(lambda gpu: gpu.own_normalization_s(nbytes, sizes, is_gradient=is_gradient), nbytes)
+        elements, parts = work.elements, work.summed_parts
+
+        def streamed(gpu: EfficientGpu) -> float:
+            layout = {"channels_last": last, "is_own": is_own}
+            return gpu.stream_s(kind, nbytes, channels, elements=elements, summed_parts=parts, **layout)
+
+        return self._gpu.cost(streamed, nbytes)
 
 
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:

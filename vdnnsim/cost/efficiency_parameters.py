@@ -26,6 +26,7 @@ _WITHOUT_ROWS: Final = {
     "row_normalization_gradient_dram_fraction": "row_normalization_dram_fraction",
     "softmax_dram_fraction": "row_normalization_dram_fraction",
     "scatter_dram_fraction": "pointwise_dram_fraction",
+    "tensor_tf32_weights_flop_fraction": "tensor_weights_flop_fraction",
 }
 """Parameters that a profile may leave out, and what then stands in for them."""
 
@@ -41,6 +42,8 @@ class EfficiencyParameters:
         cuda_flop_fraction, tensor_flop_fraction: fraction of the peak of CUDA cores and of tensor cores that the
             multiplications of large matrix products sustain; loads and starts of tiles are not counted in.
         cuda_forward_flop_fraction and so on: the same of convolutions, forward, data gradient, weight gradient.
+        tensor_tf32_weights_flop_fraction: the same of weight gradients in TF32, the reduction of which runs along
+            neither operand's rows: tensor cores of Hopper take only operands of 16 bits so (wgmma, PTX ISA).
         cuda_load_flop, tensor_load_flop: multiply-adds in whose time one element of an operand is loaded into a tile.
         cuda_start_depth, tensor_start_depth: steps along the reduction in whose time a tile starts and stores.
         attention_flop_fraction: what fused attention by the kernel that PyTorch tries first on the card, and other
@@ -74,6 +77,7 @@ class EfficiencyParameters:
     tensor_forward_flop_fraction: float = 0.0
     tensor_data_flop_fraction: float = 0.0
     tensor_weights_flop_fraction: float = 0.0
+    tensor_tf32_weights_flop_fraction: float = 0.0
     tensor_load_flop: float = 0.0
     tensor_start_depth: float = 0.0
     attention_flop_fraction: float
@@ -111,7 +115,7 @@ class EfficiencyParameters:
         check_parameters(name, values, known, required, "a parameter of efficiencies")
         stated = dict(values)
         for key, other in _WITHOUT_ROWS.items():
-            if other:
+            if other in stated:
                 stated.setdefault(key, stated[other])
         return cls(**stated)
 

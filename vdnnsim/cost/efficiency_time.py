@@ -28,8 +28,9 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
                  multiprocessors busy; so it is of N, H, W, C, too, turned around before and after, where channels do
                  not come in fours. In inference, whose moments are known, it is as pointwise as an addition. Of narrow
-                 weights it is not cuDNN's but PyTorch's own, which of N, C, H, W loads one element at a time, as
-                 long as one of float32.
+                 weights and of bfloat16 it is not cuDNN's but PyTorch's own. Where maps lie as N, C, H, W that waits
+                 for its loads; a sum of rows waits for the parts of its blocks, and some kernels take one element at a
+                 time, for whatever bandwidth (`vdnnsim.cost.thread_limits`).
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
@@ -46,10 +47,19 @@ from functools import cached_property
 from typing import Final
 
 from vdnnsim.cost.attention_time import AttentionKernel, attention_work
-from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.convolution_shape import (
+    TILE_CHANNELS,
+    ConvolutionShape,
+    is_packed,
+    multiple,
+    operand_bytes,
+    tiled,
+    unaligned_bytes,
+)
 from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
 from vdnnsim.cost.power_limit import clock_within_limit
+from vdnnsim.cost.thread_limits import joined_sum_wait_s, normalization_wait_s, single_elements_s
 from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED, winograd_points, winograd_tiles
 from vdnnsim.dnn.layers import Phase
@@ -57,10 +67,6 @@ from vdnnsim.hardware.server import Power
 from vdnnsim.units import ElementType
 
 _IDLE_TAIL_WAVES: Final = 0.5  # on average half of the last wave of tiles is idle
-_LOAD_BYTES: Final = 16
-_TILE_CHANNELS: Final = 32
-_PACKED_GROUPS: Final = 32
-_PACKED_AT_ONCE: Final = 8
 _STRIDED_CHANNELS: Final = (2, 64)  # the fewest and the most of a group that count in a strided data gradient
 _TRANSPOSE_KERNELS: Final = 2
 _NORMALIZED_CHANNELS: Final = 4
@@ -123,7 +129,9 @@ class EfficientGpu:
         channels: int = 0,
         *,
         channels_last: bool = False,
-        is_narrow: bool = False,
+        is_own: bool = False,
+        elements: int = 0,
+        summed_parts: int = 0,
     ) -> float:
         """Return the seconds of a kernel that moves bytes.
 
@@ -132,18 +140,30 @@ class EfficientGpu:
             nbytes: read and written.
             channels: of a batch normalization that sums; 0 for others, and in inference.
             channels_last: whether maps are N, H, W, C.
-            is_narrow: whether the weights of the normalization have two bytes.
+            is_own: whether the normalization is PyTorch's own.
+            elements: which threads take one at a time; 0 where they load words.
+            summed_parts: that each thread of the last block of a sum of rows adds up.
         """
-        p, timed_bytes, busy, turned_s = self.parameters, nbytes, 1.0, 0.0
+        p, busy, turned_s = self.parameters, 1.0, 0.0
         known = kind is OperatorKind.NORMALIZATION and not channels
         fraction = p.pointwise_dram_fraction if known else getattr(p, f"{kind.value}_dram_fraction")
-        if channels and channels_last and (is_narrow or channels % _NORMALIZED_CHANNELS == 0):
+        if channels and channels_last and (is_own or channels % _NORMALIZED_CHANNELS == 0):
             fraction = p.normalization_last_dram_fraction
         elif channels:
             busy = channels / (self.multiprocessors * math.ceil(channels / self.multiprocessors))
-            timed_bytes = 2 * nbytes if is_narrow else nbytes
             turned_s = self._turned_s(_TURNED_PASSES * nbytes) if channels_last else 0.0
-        return turned_s + timed_bytes / (self._dram(fraction) * busy) + p.launch_overhead_s
+        traffic_s = nbytes / (self._dram(fraction) * busy)
+        seconds = max(traffic_s, single_elements_s(elements, self.multiprocessors)) + joined_sum_wait_s(summed_parts)
+        return turned_s + seconds + p.launch_overhead_s
+
+    def own_normalization_s(self, nbytes: int, sizes: tuple[int, ...], *, is_gradient: bool) -> float:
+        """Return the seconds of PyTorch's own batch normalization; forward reads X twice and writes Y."""
+        p, summed_bytes = self.parameters, nbytes if is_gradient else nbytes // 3
+        seconds = normalization_wait_s(sizes, self.multiprocessors, is_gradient=is_gradient) + p.launch_overhead_s
+        seconds += summed_bytes / self._dram(p.normalization_dram_fraction)
+        if is_gradient:
+            return seconds
+        return seconds + self.stream_s(OperatorKind.POINTWISE, nbytes - summed_bytes, elements=math.prod(sizes))
 
     def convolution_s(
         self,
@@ -158,7 +178,7 @@ class EfficientGpu:
         seconds = self._bias_s(element_type, shape, phase, groups)
         if groups > 1 and not self._multiplies_groups(element_type, shape, phase, groups, channels_last=channels_last):
             return seconds + self._direct_s(element_type, shape, phase, groups, channels_last=channels_last)
-        nbytes = _operand_bytes(element_type, shape, groups)
+        nbytes = operand_bytes(element_type, shape, groups)
         if not self.has_tensor_cores(element_type):
             product = gemm_product(shape, groups, phase)
             direct_s = self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
@@ -166,10 +186,10 @@ class EfficientGpu:
                 return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
             return seconds + direct_s
         if channels_last:
-            seconds += self._turned_s(2 * _unaligned_bytes(element_type, shape, groups))
+            seconds += self._turned_s(2 * unaligned_bytes(element_type, shape, groups))
         elif not shape.is_plain_product:
             seconds += self._turned_s(2 * nbytes)
-        product = gemm_product(*_tiled(element_type, shape, groups), phase)
+        product = gemm_product(*tiled(element_type, shape, groups), phase)
         return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
 
     def _dram(self, fraction: float) -> float:
@@ -201,7 +221,9 @@ class EfficientGpu:
     def _multiply_s(
         self, element_type: ElementType, product: TiledProduct, nbytes: float, phase: Phase | None = None
     ) -> float:
-        product_s = tiled_product_s(self._rates(element_type, _OF_PHASE[phase] if phase else ""), product)
+        is_kept_apart = element_type is ElementType.TF32 and phase is Phase.BACKWARD_WEIGHTS
+        of = "tf32_weights_" if is_kept_apart else _OF_PHASE[phase] if phase else ""
+        product_s = tiled_product_s(self._rates(element_type, of), product)
         return self._within_limit(element_type, product.flop, nbytes, product_s)
 
     def _within_limit(
@@ -237,16 +259,16 @@ class EfficientGpu:
         is_before_ampere = ElementType.BFLOAT16 not in self.flop_per_s
         if is_before_ampere or not channels_last:
             return not is_before_ampere
-        if _is_packed(shape, groups):
+        if is_packed(shape, groups):
             return True
         if phase is Phase.BACKWARD_WEIGHTS or (phase is Phase.BACKWARD_DATA and shape.stride != (1, 1)):
             return False
-        return _TILE_CHANNELS % shape.c == 0 or shape.c > _TILE_CHANNELS
+        return TILE_CHANNELS % shape.c == 0 or shape.c > TILE_CHANNELS
 
     def _direct_s(
         self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, *, channels_last: bool
     ) -> float:
-        p, channels = self.parameters, shape.c if shape.c == 1 else _multiple(shape.c, _TILE_CHANNELS)
+        p, channels = self.parameters, shape.c if shape.c == 1 else multiple(shape.c, TILE_CHANNELS)
         fraction = p.depthwise_flop_fraction
         if phase is Phase.BACKWARD_WEIGHTS:
             fraction = p.depthwise_weights_flop_fraction
@@ -257,7 +279,7 @@ class EfficientGpu:
             channels = min(max(shape.c, fewest), most)
         flop = groups * shape.flop * channels / shape.c
         arithmetic_s = flop / (self.flop_per_s[ElementType.FLOAT32] * fraction)
-        traffic_s = _operand_bytes(element_type, shape, groups) / self._dram(p.pointwise_dram_fraction)
+        traffic_s = operand_bytes(element_type, shape, groups) / self._dram(p.pointwise_dram_fraction)
         return max(arithmetic_s, traffic_s) + p.launch_overhead_s
 
     def _bias_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
@@ -265,35 +287,5 @@ class EfficientGpu:
         if not y_bytes or phase is Phase.BACKWARD_DATA:
             return 0.0
         if phase is Phase.FORWARD:
-            return self.stream_s(OperatorKind.POINTWISE, 2 * y_bytes)
+            return self.stream_s(OperatorKind.POINTWISE, 2 * y_bytes, elements=groups * shape.y_elements)
         return self.stream_s(OperatorKind.REDUCTION, y_bytes)
-
-
-def _operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
-    return groups * element_type.nbytes * (shape.x_elements + shape.y_elements + shape.w_elements)
-
-
-def _unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
-    """Return the bytes of X and Y where tensor cores need their channels padded."""
-    loaded, x, y = _LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
-    sides = ((shape.c, x), (shape.k, y))
-    return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
-
-
-def _is_packed(shape: ConvolutionShape, groups: int) -> bool:
-    """Whether tensor cores compute several groups at once, as those of ResNeXt."""
-    comes_in_eights = groups >= _PACKED_GROUPS and groups % _PACKED_AT_ONCE == 0
-    return comes_in_eights and shape.c == shape.k and _TILE_CHANNELS % shape.c == 0
-
-
-def _tiled(element_type: ElementType, shape: ConvolutionShape, groups: int) -> tuple[ConvolutionShape, int]:
-    """Return shape and groups as tensor cores multiply them: groups packed, channels padded."""
-    if groups > 1 and _is_packed(shape, groups):
-        packed = replace(shape, c=_TILE_CHANNELS, k=_TILE_CHANNELS)
-        return packed, groups * shape.c // _TILE_CHANNELS
-    loaded = _LOAD_BYTES // element_type.nbytes
-    return replace(shape, c=_multiple(shape.c, loaded), k=_multiple(shape.k, loaded)), groups
-
-
-def _multiple(number: int, of: int) -> int:
-    return -(-number // of) * of

@@ -193,16 +193,27 @@ def _parts(work: ConvolutionWork, pixels: int, multiprocessors: int) -> int:
     return min(multiprocessors // tiles, pixels // _PIXELS_OF_A_PART)
 
 
-def sum_of_rows_bytes(
+class SharedSum(NamedTuple):
+    """A sum of rows that several blocks share: its workspace, and the parts that each thread of the last one adds."""
+
+    nbytes: int
+    steps: int
+
+
+ALONE: Final = SharedSum(0, 0)
+"""A sum that no blocks share."""
+
+
+def sum_of_rows(
     x: Sequence[int], y: Sequence[int], multiprocessors: int, compute_capability: tuple[int, int]
-) -> int:
-    """Return the workspace of a sum over the leading dimensions of a contiguous tensor; 0 for other sums.
+) -> SharedSum:
+    """Return how a sum over the leading dimensions of a contiguous tensor is shared; other sums are said to be not.
 
     `x` are the sizes of the tensor, `y` those of the result.
     """
     columns, rows = prod(y), prod(x) // max(1, prod(y))
     if columns not in {prod(x[at:]) for at in range(1, len(x))} or columns == 1:
-        return 0
+        return ALONE
     vector = next(each for each in (_LARGEST_VECTOR, 2, 1) if columns % each == 0)
     width = min(_power_of_two_below(columns // vector), _WARP)
     height = min(_power_of_two_below(rows), _THREADS // vector // width)
@@ -212,9 +223,9 @@ def sum_of_rows_bytes(
     resident = _RESIDENT.get(compute_capability, 2048)
     blocks = multiprocessors * (resident // (width * height))
     if values < _MOST_VALUES or grid > blocks:
-        return 0
+        return ALONE
     parts = max(min(-(-blocks // grid), -(-values // _LEAST_VALUES)), -(-values // _MOST_VALUES))
-    return _SUM_BYTES * columns * parts * width * vector if parts > 1 else 0
+    return SharedSum(_SUM_BYTES * columns * parts * width * vector, -(-parts // height)) if parts > 1 else ALONE
 
 
 def _power_of_two_below(number: int) -> int:

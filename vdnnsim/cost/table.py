@@ -136,6 +136,8 @@ class KernelWork(NamedTuple):
         nbytes: its compulsory DRAM traffic.
         sizes: of a `product` its count, rows, columns and depth; of another the shape of its first operand; empty if
             not known.
+        summed_parts: of a sum of rows, that each thread of its last block adds up (`vdnnsim.cost.thread_limits`).
+        elements: which threads take one at a time; 0 where they load words.
     """
 
     name: str
@@ -143,6 +145,8 @@ class KernelWork(NamedTuple):
     flop: Mapping[Arithmetic, int]
     nbytes: int
     sizes: tuple[int, ...] = ()
+    summed_parts: int = 0
+    elements: int = 0
 
 
 class CostModel(ABC):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.captured_steps import chain
 from tests.toy import server_with
-from vdnnsim.cost.captured import _choices
+from vdnnsim.cost.captured import _choices, single_elements
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -164,6 +164,34 @@ def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
     """16 rows of 196 numbers: 3,136 B say which are masked."""
     captured = reading("aten._safe_softmax.default", (16, 196), (16, 196))
     assert table(captured).fastest(RELU, Phase.FORWARD).workspace_bytes == 3136
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "y", "elements"),
+    [
+        ("aten.add.Tensor", ((4, 8), "float16"), ((4, 8), "float16"), 0),
+        ("aten.add.Tensor", ((8,), "float16"), ((4, 8), "float16"), 32),
+        ("aten.mul.Tensor", ((4, 8), "float16"), ((4, 8), "float32"), 32),
+        ("aten.mul.Tensor", ((), "float32"), ((4, 8), "float16"), 0),
+        ("aten.where.self", ((4, 8), "bool"), ((4, 8), "float16"), 0),
+        ("aten.gelu.default", ((8,), "float16"), ((4, 8), "float16"), 0),
+        ("aten.clone.default", ((4, 8), "float16"), ((4, 8), "float16"), 32),
+        ("aten._to_copy.default", ((4, 8), "float16"), ((4, 8), "float32"), 32),
+        ("aten._to_copy.default", ((4, 8), "float32"), ((4, 8), "float16"), 0),
+        ("aten.copy_.default", ((4, 8), "float32"), ((4, 8), "float32"), 0),
+    ],
+)
+def test_what_loads_no_words(
+    name: str, x: tuple[tuple[int, ...], str], y: tuple[tuple[int, ...], str], elements: int
+) -> None:
+    """What broadcasts, reads several types, turns a tensor around or widens its type takes elements one at a time."""
+    step = reading(name, x[0], y[0])
+    of_types = [
+        msgspec.structs.replace(each, element_type=kind)
+        for each, (_, kind) in zip(step.tensors[-2:], (x, y), strict=True)
+    ]
+    workload = CapturedWorkload.of(msgspec.structs.replace(step, tensors=(*step.tensors[:-2], *of_types)))
+    assert single_elements(workload, workload.step.operations[2]) == elements
 
 
 def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -> None:

@@ -10,6 +10,7 @@ from vdnnsim.cost.efficiency import EfficiencyCosts
 from vdnnsim.cost.model import ServerCosts, StatedWorkspaces
 from vdnnsim.cost.table import ONLY, CostModel, KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.convolutional import FullyConnected
+from vdnnsim.dnn.elementwise import Cast
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -22,9 +23,10 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType, Precision
 
 
-def costs() -> EfficiencyCosts:
+def costs(dram_bytes_per_s: float = 2048.0) -> EfficiencyCosts:
     """Of a server that computes in float32 and float16."""
-    gpu = replace(TOY_SERVER.gpu, flop_per_s=dict(GPU.flop_per_s), dram_bytes_per_s=2048.0, multiprocessors=2)
+    rates = dict(GPU.flop_per_s)
+    gpu = replace(TOY_SERVER.gpu, flop_per_s=rates, dram_bytes_per_s=dram_bytes_per_s, multiprocessors=2)
     return EfficiencyCosts(replace(TOY_SERVER, gpu=gpu, cost_model=VALUES, cost_model_kind="efficiency"))
 
 
@@ -57,23 +59,48 @@ def test_kernels_of_which_only_the_work_is_known() -> None:
         costs().kernel(KernelWork("attention", ElementType.BFLOAT16, {Arithmetic.PRODUCT: 1}, 1))
 
 
-def test_batch_normalization_of_narrow_weights_takes_as_long_as_of_wide_ones() -> None:
-    """PyTorch's own, not cuDNN's: 2048 B of three channels take 2 x 8 / 3 s, channels last 2 s as any.
+def test_pytorchs_own_batch_normalization_waits_for_its_loads() -> None:
+    """Not cuDNN's: 2048 B, a third for the moments, the rest for Y, take 2 s and two launches; channels last 2 s.
 
-    So does one that we build, of two channels, throughout in float16: 792 B take 2 x 792 / 1024 s. Under autocast,
-    whose weights are wide, 1568 B take 1568 / 1024 s. Inference sums nothing.
+    A channel of 5.12e9 elements is 10^7 loads for each of 512 threads, 690 cycles at 1.83 GHz each: 3.770 s, in
+    backward, which sums before it writes dX, twice. Y, an element at a time, takes two multiprocessors 5.12 / 5.6 s.
+    So does one that we build, of two channels, throughout in float16 or in mixed bfloat16: 792 B; under autocast in
+    float16 cuDNN's takes 1568 B. Inference sums nothing.
     """
-    model, sizes = costs(), (1, 3, 4, 4)
-    streamed = model.kernel(KernelWork("aten.native_batch_norm.default", HALF, {}, 2048, sizes)).seconds
-    assert streamed == pytest.approx(1 + 16 / 3)
+    model, name, wait_s = costs(), "aten.native_batch_norm.default", 1e7 * 690 / 1.83e9
+    few, many = (1, 3, 4, 4), (5120, 1, 1000, 1000)
+    assert model.kernel(KernelWork(name, HALF, {}, 2048, few)).seconds == pytest.approx(2 + 2)
+    large = model.kernel(KernelWork(name, HALF, {}, 3, many)).seconds
+    assert large == pytest.approx(2 + wait_s + 1 / 1024 + 5.12 / 5.6)
+    backward = model.kernel(KernelWork("aten.native_batch_norm_backward.default", HALF, {}, 1024, many)).seconds
+    assert backward == pytest.approx(1 + 2 * wait_s + 1)
     last = model.laid_out(channels_last=True)
-    assert last.kernel(KernelWork("aten.native_batch_norm.default", HALF, {}, 2048, sizes)).seconds == 3.0
-    assert model.kernel(KernelWork("aten.native_batch_norm.default", HALF, {}, 2048)).seconds == 3.0
+    assert last.kernel(KernelWork(name, HALF, {}, 2048, few)).seconds == 3.0
+    assert model.kernel(KernelWork(name, HALF, {}, 2048)).seconds == 3.0
     net = GraphBuilder("normalized", MapShape(2, 8, 8))
     graph = net.build(net.batch_norm("norm", 0, relu=False))
-    for precision, seconds in ((Precision.FLOAT16, 2 * 792 / 1024), (Precision.AMP_FLOAT16, 1568 / 1024)):
+    for precision, nbytes, launches in ((Precision.FLOAT16, 792, 2), (Precision.AMP_FLOAT16, 1568, 1)):
         (kernel,) = model.table(Workload.in_precision(graph, 1, precision)).options(0, Phase.FORWARD)
-        assert kernel.seconds == 1 + seconds
+        assert kernel.seconds == pytest.approx(launches + nbytes / 1024)
+
+
+def test_kernels_that_take_one_element_at_a_time_and_sums_of_several_blocks() -> None:
+    """2048 B take 2 s; 33.6e9 elements, 2.8e9 a second on each of two multiprocessors, 6 s; 8 parts of a sum 2 us more.
+
+    Autocast's copy of a map to float32 takes its elements so, in backward the gradient of a copy to float16.
+    """
+    model = costs()
+    assert model.kernel(KernelWork("aten.add.Tensor", HALF, {}, 2048, elements=33_600_000_000)).seconds == 7.0
+    assert model.kernel(KernelWork("aten.add.Tensor", HALF, {}, 2048, elements=1)).seconds == 3.0
+    summed = model.kernel(KernelWork("aten.sum.dim_IntList", HALF, {}, 2048, summed_parts=8)).seconds
+    assert summed == pytest.approx(3 + 2e-6, abs=1e-9)
+    net = GraphBuilder("wide", MapShape(28_000_000, 10, 10))
+    narrow = net.append("narrow", Cast(HALF), (net.batch_norm("below", 0, relu=False),)).output
+    graph = net.build(net.append("wide", Cast(ElementType.FLOAT32), (narrow,)).output)
+    table = costs(1e15).table(Workload.in_precision(graph, 2, Precision.FLOAT32))
+    taken = {key: round(only.seconds, 3) for key, (only,) in table.kernels.items() if key[0] in (1, 2)}
+    forward, backward = Phase.FORWARD, Phase.BACKWARD_DATA
+    assert taken == {(1, forward): 1.0, (2, forward): 2.0, (1, backward): 2.0, (2, backward): 1.0}
 
 
 class Stated(MachineCosts):

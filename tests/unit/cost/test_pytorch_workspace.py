@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from vdnnsim.cost.pytorch_workspace import A100, H100, chosen_workspaces, sum_of_rows_bytes
+from vdnnsim.cost.pytorch_workspace import A100, H100, chosen_workspaces, sum_of_rows
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.units import KIB, MIB
 
@@ -157,7 +157,7 @@ def test_sums_take_what_pytorch_took(x: tuple[int, ...], y: tuple[int, ...], tak
     """Of 49 columns a vector is one, a block 32 wide and 16 high: 4 B x 49 x 32 blocks x 32.
 
     More values than a thread may have are dealt out even on a full GPU: one multiprocessor has 16 blocks of 128
-    threads, as many as 2,048 columns; 8,192 rows are 2,048 values: 8.
+    threads, as many as 2,048 columns; 8,192 rows are 2,048 values: 8, of which each of the 4 rows of a block adds 2.
     """
-    assert sum_of_rows_bytes(x, y, 128, (8, 9)) == taken
-    assert sum_of_rows_bytes((8192, 2048), (2048,), 1, A100) == 4 * 2048 * 8 * 128
+    assert sum_of_rows(x, y, 128, (8, 9)).nbytes == taken
+    assert sum_of_rows((8192, 2048), (2048,), 1, A100) == (4 * 2048 * 8 * 128, 2)
