@@ -31,9 +31,9 @@ def redraw(paper: str, out: Path | None) -> None:
     opened = open_paper(read_claims(paper), Path(), capture())
     paper_report: Callable[..., Mapping[str, bytes]] = import_module(f"reports.{paper}.report").paper_report
     with SearchLine() as line:
-        rows = opened.check(line.tell)
-        line.tell("figures and tables")
-        files = paper_report(opened.file, rows, opened.runs, opened.profiles, line.tell)
+        rows = opened.check(line.show)
+        line.show("figures and tables")
+        files = paper_report(opened.file, rows, opened.runs, opened.profiles, line.show)
     written = write_folder(folder, files, writer).files
     click.echo(f"{summary(rows)}\nwrote {len(written)} files to {folder}/; read {folder / 'README.md'} first", err=True)
 

@@ -148,12 +148,12 @@ class LoadedScenario(Shown):
 def run_and_answer(
     scenario: "Scenario",
     types: "PolicyTypes",
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
     found: "Callable[[Way], object]" = str,
 ) -> "ScenarioResult":
     """Replay a scenario and its neighbours, and try what else fits a captured model that `pytorch` does not surely run.
 
-    `tell` prints a line of progress; `found` gets each way that was tried.
+    `progress` prints a line of progress; `found` gets each way that was tried.
 
     Raises:
         PolicyError: no policy has a plan, of a network that is not captured.
@@ -161,8 +161,8 @@ def run_and_answer(
     from vdnnsim.scenario.experiment import run_scenario
     from vdnnsim.study.neighbours import nearby
 
-    result = run_scenario(scenario, tell)
-    tell("what else would fit")
+    result = run_scenario(scenario, progress)
+    progress("what else would fit")
     result = replace(result, nearby=nearby(scenario, result))
     if scenario.captured is None or not scenario.captured.base.lifetimes:
         return result

@@ -38,7 +38,7 @@ def claims(paper: str, output: Output) -> None:
 
     opened = open_paper(read_claims(paper), Path(), capture())
     with SearchLine() as line:
-        rows = opened.check(line.tell)
+        rows = opened.check(line.show)
     shown = [row.cells[:-1] for row in rows]
     table = plain_table(COLUMNS[:-1], shown, output.has_all, _LEFT_OUT_FIRST)
     output.show(ResultTable(COLUMNS, [row.cells for row in rows], table), summary(rows), piped_width=200)

@@ -69,7 +69,7 @@ class SearchLine(_Bar):
     def __init__(self) -> None:
         super().__init__(TimeElapsedColumn(), total=None, auto_refresh=True)
 
-    def tell(self, line: str) -> None:
+    def show(self, line: str) -> None:
         self._progress.update(self._task, description=line)
 
     def tried(self, way: "Way") -> None:

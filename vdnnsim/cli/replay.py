@@ -57,8 +57,8 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     if question.path is not None:
         refuse_misfits(question.path, scenario)
     with SearchLine() as line:
-        result = run_and_answer(limited(scenario, time_limit), question.types, line.tell, line.tried)
-        line.tell("the report")
+        result = run_and_answer(limited(scenario, time_limit), question.types, line.show, line.tried)
+        line.show("the report")
         written = write_report(result, folder)
     output.show(Simulation.of(result), written.notice(folder, "report.md"))
     if require_fit and not any(row.fits for row in result.slowest):
@@ -166,7 +166,7 @@ def what_if(question: Question, settings: Sequence[str], output: Output, *, requ
 
     asked = question.scenario
     with SearchLine() as line:
-        line.tell("every policy, before and after")
+        line.show("every policy, before and after")
         changes = ask(asked, question.folder, settings, question.types)
     output.show(change_result(asked, changes, settings, output.has_all))
     if require_fit and not any(change.after.cell("fits") for change in changes):

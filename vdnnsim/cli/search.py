@@ -57,7 +57,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
 
     limit = parse_time_limit(time_limit)
     with SearchLine() as line:
-        line.tell(f"{'longest sequence' if longest else 'largest batch'} of each policy")
+        line.show(f"{'longest sequence' if longest else 'largest batch'} of each policy")
         found = largest_table(question.scenario, limit, output.has_all, longest=longest)
     output.show(found)
 

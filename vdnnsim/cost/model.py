@@ -42,7 +42,7 @@ KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {
     "roofline": RooflineCosts,
 }
 TABLE: Final = "table"
-NO_LIFETIMES: Final = "the trace that was recorded does not tell what lives when, so memory says nothing"
+NO_LIFETIMES: Final = "the recorded trace has no lifetimes, so memory is not known"
 
 
 def check_cost_model(name: str, server: Server) -> None:

@@ -27,8 +27,8 @@ _WORDS: Final = {
     Origin.DATASHEET: "from datasheet peaks, which no kernel reaches",
 }
 """In the order in which they are listed."""
-_TOLD: Final = 0.005
-"""Share of the seconds from which an origin is told."""
+_LEAST_SHARE: Final = 0.005
+"""Share of the seconds from which an origin is shown."""
 _ROUNDING = 1e-9
 _NOTICED = 1e-3
 """Share of an iteration; GPUs that wait for less count as arriving together."""
@@ -72,13 +72,13 @@ def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
     if not total_s:
         return ()
     resting = [(words, kernels.seconds[origin]) for origin, words in _WORDS.items() if origin in kernels.seconds]
-    told = [(words, seconds) for words, seconds in resting if seconds >= _TOLD * total_s]
+    shown = [(words, seconds) for words, seconds in resting if seconds >= _LEAST_SHARE * total_s]
     several = f" of {kernels.plans} iterations" if kernels.plans > 1 else ""
-    if len(told) == 1:
-        origins = f"all {format_seconds(total_s)}{several} {told[0][0]}"
+    if len(shown) == 1:
+        origins = f"all {format_seconds(total_s)}{several} {shown[0][0]}"
     else:
         parts = ", ".join(
-            f"{format_seconds(seconds)} ({percent(seconds / total_s, 0)}) {words}" for words, seconds in told
+            f"{format_seconds(seconds)} ({percent(seconds / total_s, 0)}) {words}" for words, seconds in shown
         )
         origins = f"of {format_seconds(total_s)}{several} {parts}"
     caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in kernels.seconds else ""

@@ -98,7 +98,8 @@ def _answer(result: ScenarioResult) -> str:
         return f"{headline(result, result.subject)}."
     rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
     if result.captured is not None and not result.captured.base.lifetimes:
-        return f"It takes {format_seconds(best.metrics.iteration_s)} per iteration, {rate}; no trace tells what fits."
+        seconds = format_seconds(best.metrics.iteration_s)
+        return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
     how = "It fits" if result.fits_surely else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
     time = format_seconds(best.metrics.iteration_s)

@@ -19,7 +19,7 @@ _NOT_OWN = (
     "<",
 )
 """Code of the recorder, of applied plans and of Inductor, which is called within a program."""
-_NOT_TOLD = ("torch/", "torch\\")
+_NOT_SHOWN = ("torch/", "torch\\")
 
 
 def user_line_here() -> str:
@@ -51,7 +51,7 @@ def user_line(frames: Iterable[tuple[str, int]]) -> str:
         if not file.startswith(_INSTALLED):
             return f"{file}:{line}"
         package = file.rpartition("-packages/")[2] if "-packages/" in file else ""
-        if not other and package and not package.startswith(_NOT_TOLD):
+        if not other and package and not package.startswith(_NOT_SHOWN):
             other = f"{file}:{line}"
     return other
 

@@ -83,7 +83,7 @@ def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:
     found = run_scenario(read_scenario(scenario))
     [result] = found.results
     assert result.metrics.iteration_s == pytest.approx(988e-6 + 5e-6, rel=1e-3)
-    assert conclusions(found) == ("It takes 993 us per iteration, 2014 images/s; no trace tells what fits.",)
+    assert conclusions(found) == ("It takes 993 us per iteration, 2014 images/s; a trace does not say what fits.",)
     scenario.write_text(scenario.read_text().replace("base(p)", "vdnn_all(p)"))
     moving = read_scenario(scenario)
     with pytest.raises(PolicyError, match="was recorded as a trace"):
