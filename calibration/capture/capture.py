@@ -272,7 +272,7 @@ def _step(
         model=program.name,
         framework=program.versions or f"torch {torch.__version__.partition('+')[0]}",
         device=device.name,
-        batch_size=program.batch_size * (program.accumulate if program.has_pipeline else 1),
+        batch_size=program.batch_size * program.micro_batches,
         sample=program.sample,
         sample_elements=program.sample_elements,
         mode=program.mode,
@@ -292,5 +292,5 @@ def _step(
         ranks=program.layout.ranks if program.layout else 1,
         pipeline=program.layout.pipeline if program.layout else 1,
         position=program.layout.position if program.layout else 0,
-        micro_batches=program.accumulate if program.has_pipeline else 1,
+        micro_batches=program.micro_batches,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch import nn
@@ -73,13 +73,14 @@ class Iteration:
         with updating_in_backward(self.optimizers, enter) if in_backward else nullcontext():
             if self.pipeline is not None:
                 loss = self.pipeline.run(self.batches, enter)
-            for args, kwargs in () if self.pipeline else self.batches:
-                enter(Phase.FORWARD)
-                loss = self._loss(args, kwargs)
-                if self.program.accumulate > 1:
-                    loss = loss / self.program.accumulate
-                enter(Phase.BACKWARD)
-                (self.scaler.scale(loss) if self.scaler else loss).backward()
+            for number, (args, kwargs) in enumerate(() if self.pipeline else self.batches, 1):
+                with self._reducing(is_last=number == len(self.batches)):
+                    enter(Phase.FORWARD)
+                    loss = self._loss(args, kwargs)
+                    if self.program.accumulate > 1:
+                        loss = loss / self.program.accumulate
+                    enter(Phase.BACKWARD)
+                    (self.scaler.scale(loss) if self.scaler else loss).backward()
         if in_backward:
             return loss
         enter(Phase.UPDATE)
@@ -127,6 +128,17 @@ class Iteration:
             make_states([each for each in self.optimizers if not each.state])
         else:
             self.run(enter)
+
+    def _reducing(self, *, is_last: bool) -> AbstractContextManager[Any]:
+        """Reduce gradients over ranks within, or with the last micro-batch alone where the layout says so."""
+        layout = self.program.layout
+        if layout is None or layout.syncs:
+            return nullcontext()
+        model: Any = self.model
+        if layout.is_replicated:
+            return nullcontext() if is_last else cast("AbstractContextManager[Any]", model.no_sync())
+        model.set_requires_gradient_sync(is_last)
+        return nullcontext()
 
     def _loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         with self._autocast(), loss_in_chunks(self.model, self.program.loss_chunks):

@@ -56,12 +56,14 @@ class Program(LoopOptions, frozen=True, kw_only=True):
                 raise CaptureError(
                     f"{name}: found with {layout.text}, expected it in the function that makes the model"
                 )
+        if not layout.syncs and self.accumulate == 1:
+            raise CaptureError(f"--parallel: found {layout.text} with one micro-batch, expected --accumulate from 2 on")
         if layout.tensor > 1 and self.loss_chunks > 1:
             raise CaptureError(f"loss_chunks: found with {layout.text}, whose logits are split by class")
         if layout.pipeline > 1 and self.loss_chunks > 1:
             raise CaptureError(f"loss_chunks: found with {layout.text}, whose last stage returns logits")
         for is_found, what in (
-            (self.accumulate > 1, "gradients of several micro-batches, which the host would add up"),
+            (self.accumulate > 1 and layout.syncs, "gradients of several micro-batches, which the host would add up"),
             (self.in_backward, "updates in backward"),
             (self.precision is Precision.AMP_FLOAT16, "a gradient scaler"),
         ):
@@ -72,6 +74,11 @@ class Program(LoopOptions, frozen=True, kw_only=True):
     def has_pipeline(self) -> bool:
         """Whether it is one rank of a pipeline."""
         return self.layout is not None and self.layout.pipeline > 1
+
+    @property
+    def micro_batches(self) -> int:
+        """How many overlap or differ, and so are one step; else 1."""
+        return self.accumulate if self.layout is not None and self.layout.takes_all else 1
 
     @property
     def is_wrapped(self) -> bool:

@@ -129,6 +129,11 @@ class Request(LoopOptions, frozen=True, kw_only=True):
         return self.layout is not None and self.layout.pipeline > 1
 
     @property
+    def captures_all(self) -> bool:
+        """Whether its `accumulate` micro-batches are captured together, for they overlap or differ."""
+        return self.layout is not None and self.layout.takes_all
+
+    @property
     def runs(self) -> bool:
         return self.real or bool(self.pretended)
 

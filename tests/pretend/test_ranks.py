@@ -74,7 +74,7 @@ def empty() -> Iterator[None]:
 
 
 def asked(layout: str, precision: Precision, checkpointing: str = "") -> Program:
-    made = ranks.program(layout, precision, checkpointing=checkpointing)
+    made = ranks.program(layout, precision, checkpointing=checkpointing, accumulate=2 if "sync" in layout else 1)
     assert made.layout is not None
     if made.layout.tensor > 1:
         numbers = torch.zeros(SAMPLES, TOKENS, dtype=torch.int64)
@@ -130,7 +130,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
     [
         *((layout, "") for layout in ("ddp=8", "zero1=4", "fsdp=8", "fsdp=3", "zero2=4", "hsdp=2x2")),
         *(("fsdp=4", how) for how in ("full", "selective", "2")),
-        ("fsdp=4,offload=cpu", ""),
+        *((layout, "") for layout in ("fsdp=4,offload=cpu", "fsdp=4,sync=last", "ddp=4,sync=last")),
         *((layout, "") for layout in ("tp=8", "tp=4,sp=never", "fsdp=8,tp=8", "hsdp=2x2,tp=2")),
         *(("fsdp=4,tp=2", how) for how in ("full", "selective")),
     ],

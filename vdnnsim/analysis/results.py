@@ -48,7 +48,7 @@ class Setup:
     @property
     def batches(self) -> int:
         """How many batches these GPUs train in an iteration, one each, or one through all stages of a pipeline."""
-        return 1 if self.workload.has_pipeline else self.gpus
+        return 1 if self.workload.as_captured else self.gpus
 
 
 class Shortage(Enum):

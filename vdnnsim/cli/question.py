@@ -181,11 +181,13 @@ def model_question(
             return None
         return model_of(asked, (as_executed(step, execution),))
 
-    if request.has_pipeline:
+    if request.captures_all:
         ranks = captured_ranks(msgspec.structs.replace(request, accumulate=rounds), process)
         steps = [as_executed(each, execution) for each in ranks]
         digest = hashlib.sha256(msgspec.json.encode(steps)).hexdigest()
-        model = CapturedModel(steps[0], sources=((f"{request.model}, captured", digest),), pipeline=steps)
+        model = CapturedModel(
+            steps[0], sources=((f"{request.model}, captured", digest),), pipeline=steps if request.has_pipeline else ()
+        )
         scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
         return Question(replace(scenario, memory_model=memory_model), types, Path())
     # A model that may not fit is captured at a second batch, from which others follow.

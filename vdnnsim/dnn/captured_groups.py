@@ -148,8 +148,8 @@ def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
 
 def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: CapturedStep) -> list[list[int]]:
     found = {number: index for index, group in enumerate(groups) for number in group}
-    if step.pipeline > 1:
-        return _backward_in_a_pipeline(found, numbers, step, len(groups))
+    if step.micro_batches > 1:
+        return _backward_as_captured(found, numbers, step, len(groups))
     # A recomputed operation stands for the forward operation that it repeats.
     twins = {(step.operations[each].module, step.operations[each].name): index for each, index in found.items()}
     wanted = []
@@ -176,10 +176,10 @@ def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: Cap
     return [group[::-1] for group in backward]
 
 
-def _backward_in_a_pipeline(
+def _backward_as_captured(
     found: dict[int, int], numbers: Sequence[int], step: CapturedStep, groups: int
 ) -> list[list[int]]:
-    """Return backward by its forward alone, for micro-batches overlap, and are replayed in the order of the capture."""
+    """Return backward by its forward alone, for all micro-batches are replayed in the order of the capture."""
     backward: list[list[int]] = [[] for _ in range(groups)]
     group = groups - 1
     for number in numbers:

@@ -44,7 +44,8 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         ranks: how many there are in all; batch size and operations are those of one.
         pipeline: ranks of a pipeline; 1 without.
         position: of the rank in the pipeline.
-        micro_batches: of the batch in a pipeline, where forward of later ones runs before backward of the first.
+        micro_batches: of the batch, where these overlap, as in a pipeline, or differ, as where the last alone reduces
+            gradients; they are replayed as they were captured.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
     """
 
@@ -128,13 +129,13 @@ class CapturedStep(Step, frozen=True, kw_only=True):
 def rounds_of(step: CapturedStep) -> int:
     """Return how many micro-batches an iteration has: how often it runs forward and backward before it updates.
 
-    One where they overlap in a pipeline.
+    One where they overlap or differ.
     """
     return max(1, len(_starts(step)))
 
 
 def last_round(step: CapturedStep) -> CapturedStep:
-    """Return the last micro-batch and the update as an iteration of its own; all of a pipeline.
+    """Return the last micro-batch and the update as an iteration of its own; all where they overlap or differ.
 
     All micro-batches but the first are alike: backward adds to existing weight gradients. So policies plan the last,
     and the plan is repeated for each (`vdnnsim.plans.lowering`). For the first this overestimates memory by the weight
@@ -145,7 +146,7 @@ def last_round(step: CapturedStep) -> CapturedStep:
 
 
 def _starts(step: CapturedStep) -> list[int]:
-    if step.pipeline > 1:
+    if step.micro_batches > 1:
         return [0]
     phases = [each.phase for each in step.operations]
     before = [None, *phases]

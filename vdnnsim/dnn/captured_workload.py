@@ -71,6 +71,11 @@ class CapturedWorkload(Workload):
             raise ScenarioError(
                 f"{captured.model}: found {rounds} micro-batches, expected one, for backward updates its parameters"
             )
+        if rounds > 1 and any(each.on_host for each in captured.storages):
+            raise ScenarioError(
+                f"{captured.model}: found {rounds} micro-batches with {captured.parallel}, expected one, or sync=last, "
+                "for the host would add up their gradients"
+            )
         if rounds > 1:
             captured = accumulating(captured, rounds)
         last = last_round(captured)
@@ -93,9 +98,9 @@ class CapturedWorkload(Workload):
         return self.batch_size // self.captured.batch_size
 
     @property
-    def has_pipeline(self) -> bool:
-        """Whether micro-batches of its step overlap."""
-        return self.captured.pipeline > 1
+    def as_captured(self) -> bool:
+        """Whether micro-batches of its step overlap or differ."""
+        return self.captured.micro_batches > 1
 
     @property
     def part_size(self) -> int:

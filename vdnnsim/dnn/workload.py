@@ -108,8 +108,8 @@ class Workload(WorkloadSizes):
         return 1
 
     @property
-    def has_pipeline(self) -> bool:
-        """Whether it is one rank of a pipeline, in which forward and backward of micro-batches alternate."""
+    def as_captured(self) -> bool:
+        """Whether micro-batches are replayed as they were captured: those of a pipeline overlap, others may differ."""
         return False
 
     def flop(self, layer: Layer, phase: Phase) -> int:

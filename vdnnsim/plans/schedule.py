@@ -180,8 +180,8 @@ def update(workload: Workload) -> list[Run]:
 
 
 def iteration(workload: Workload) -> list[Run]:
-    """Return the kernels of an iteration: forward, backward and update, or as they were captured in a pipeline."""
-    if workload.has_pipeline:
+    """Return the kernels of an iteration: forward, backward and update, or all micro-batches as they were captured."""
+    if workload.as_captured:
         counts = Counter[tuple[int, Phase]]()
         runs = []
         for each in workload.step.operations:

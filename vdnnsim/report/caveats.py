@@ -144,7 +144,7 @@ def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
 
     Of a pipeline its bubble.
     """
-    if result.workload.has_pipeline:
+    if result.workload.as_captured:
         metrics = [row.metrics for row in rows]
         waits = bubble_seconds(metrics) / metrics[0].iteration_s
         return f"stages wait for each other {percent(waits)} of the time on average, the bubble"

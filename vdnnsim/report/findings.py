@@ -45,12 +45,12 @@ def caption(asked: Setup, batch: str | None = None) -> str:
     texts = f" {several}{sample.length}" if sample.length else ""
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
-    parts = asked.captured.base.micro_batches if workload.has_pipeline and asked.captured else workload.rounds
+    parts = asked.captured.base.micro_batches if workload.as_captured and asked.captured else workload.rounds
     if parts > 1:
         size += f" in {parts} micro-batches"
     how = "" if asked.execution is Execution.EAGER else f", {asked.execution.value},"
     return (
-        f"{_name(workload)}, {size}{'' if workload.has_pipeline else each}, {workload.precision.value}, "
+        f"{_name(workload)}, {size}{'' if workload.as_captured else each}, {workload.precision.value}, "
         f"{workload.mode.value}{how} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )

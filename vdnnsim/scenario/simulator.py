@@ -157,7 +157,7 @@ class Simulator:
         return measure(slowest, self.workload.batch_size)
 
     def _pipeline_s(self, trace: ServerTrace) -> float | None:
-        return trace.iteration_s if self.workload.has_pipeline else None
+        return trace.iteration_s if self.workload.as_captured else None
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
         """Replay a plan once, of several GPUs on each, and return the slowest trial."""
@@ -192,11 +192,12 @@ class Simulator:
         return self.ready(self._plans(policy), policy.label)
 
     def _plans(self, policy: Policy) -> tuple[TrainingPlan, ...]:
-        if not self.workload.has_pipeline:
+        if not self.workload.as_captured:
             return make_plans(policy, self.setting())
         if not isinstance(policy, Base | PyTorch):
             raise PolicyError(
-                f"{policy.label}: plans no pipeline, which is replayed as it was captured; expected pytorch"
+                f"{policy.label}: plans no micro-batches that overlap or differ, which are replayed as they were "
+                "captured; expected pytorch"
             )
         ranks = (replace(self, workload=each, gpus=1) for each in self.pipeline or (self.workload,))
         return tuple(policy.plan(each.setting()) for each in ranks)

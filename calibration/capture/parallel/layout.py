@@ -34,11 +34,13 @@ _INTERLEAVE: Final = "interleave"
 _RESHARD: Final = "reshard=never"
 _SEQUENCE: Final = "sp=never"
 _OFFLOAD: Final = "offload=cpu"
+_SYNC: Final = "sync=last"
 _WORDS: Final[Mapping[str, tuple[str, str, bool]]] = MappingProxyType(
     {
         "reshard": (_RESHARD, "reshards", False),
         "sp": (_SEQUENCE, "shares_tokens", False),
         "offload": (_OFFLOAD, "offloads", True),
+        "sync": (_SYNC, "syncs", False),
     }
 )
 """What is said in one word, its field, and the value of that then."""
@@ -66,6 +68,8 @@ class Layout:
         shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
         pipeline: ranks of a pipeline, each of which has some of the blocks.
         offloads: whether shards, their gradients and optimizer states are in host memory (`CPUOffloadPolicy`).
+        syncs: whether each micro-batch reduces gradients, and not the last alone (`no_sync` of DDP,
+            `set_requires_gradient_sync` of FSDP).
         interleave: stages of each rank of the pipeline.
         position: in the pipeline, of the rank that is captured.
     """
@@ -78,6 +82,7 @@ class Layout:
     reshards: bool = True
     shares_tokens: bool = True
     offloads: bool = False
+    syncs: bool = True
     pipeline: int = 1
     interleave: int = 1
     position: int = 0
@@ -96,6 +101,11 @@ class Layout:
     def rank(self) -> int:
         """The rank that is captured."""
         return self.position * self.ranks_of_stage
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether micro-batches overlap, or the last differs from the others."""
+        return self.pipeline > 1 or not self.syncs
 
     @property
     def is_replicated(self) -> bool:
@@ -136,6 +146,11 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     for is_found, word in ((not layout.reshards, _RESHARD), (layout.offloads, _OFFLOAD)):
         if is_found and not layout.is_sharded:
             raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    if not layout.syncs and (layout.pipeline > 1 or layout.is_given or not layout.data):
+        raise CaptureError(
+            f"{where}: found {_SYNC} in {quote(text)}, expected it beside ddp=N, zero1=N, fsdp=N, zero2=N or hsdp=RxS; "
+            "stages of a pipeline reduce once as it is"
+        )
     if not layout.shares_tokens and layout.tensor == 1:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
     if layout.interleave > 1 and layout.pipeline == 1:

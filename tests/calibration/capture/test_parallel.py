@@ -28,7 +28,7 @@ from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.parallel.layout import Layout, parse_layout
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.request import Request
-from tests.calibration.capture.ranks import WIDTH, Attention, Block, Decoder, Net, asked_of, program
+from tests.calibration.capture.ranks import SAMPLES, WIDTH, Attention, Block, Decoder, Net, asked_of, program
 from tests.captured_steps import simulator
 from tests.toy import ROOT
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -39,6 +39,7 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Communicate
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.units import Precision
 
@@ -73,6 +74,7 @@ def sizes(step: CapturedStep, phase: Phase) -> list[tuple[str, int]]:
         ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
         ("tp=8", Layout("tp=8", tensor=8)),
         ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
+        ("ddp=8,sync=last", Layout("ddp=8,sync=last", "ddp", copies=8, syncs=False)),
         ("fsdp=8,offload=cpu", Layout("fsdp=8,offload=cpu", "fsdp", shards=8, offloads=True)),
         (
             "zero2=4,tp=2,sp=never",
@@ -90,6 +92,7 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("", "'' is not a layout"),
         ("fdsp=8", "'fdsp' is not a layout; did you mean 'fsdp'"),
         ("ddp=8,offload=cpu", "found offload=cpu in 'ddp=8,offload=cpu', expected it beside fsdp=N"),
+        ("pp=2,fsdp=4,sync=last", "found sync=last in 'pp=2,fsdp=4,sync=last', expected it beside ddp=N"),
         ("fsdp=8,offload=gpu", "found 'offload=gpu', expected offload=cpu, or nothing of it"),
         ("fsdp=4,ep=4", "found 'ep=4'; how many tokens an expert gets is known to its router alone"),
         ("cp=8", "found 'cp=8'; PyTorch shares out the tokens of attention"),
@@ -503,7 +506,8 @@ def by_fsdp() -> nn.Module:
 def routed() -> nn.Module:
     """Its first block hands on as many tokens as its router says."""
     model = by_fsdp()
-    next(model.children()).register_forward_hook(lambda _, __, y: y * float(y.detach().argmax(-1).sum()))
+    first = next(each for each in model.modules() if isinstance(each, Block))
+    first.register_forward_hook(lambda _, __, y: y * float(y.detach().argmax(-1).sum()))
     return model
 
 
@@ -587,6 +591,34 @@ def test_shards_on_the_host_are_copied_before_each_gather_and_gradients_back() -
     held = {each.kind for each in step.storages if each.given and not each.on_host}
     assert held == {BufferKind.FEATURE_MAP}
     assert any("OMP_NUM_THREADS" in each for each in step.notes)
+
+
+@pytest.mark.parametrize(("layout", "kind"), [("fsdp=4", "reduce_scatter"), ("ddp=4", "all_reduce")])
+def test_gradients_are_reduced_with_each_micro_batch_or_the_last_alone(layout: str, kind: str) -> None:
+    """Two blocks and a head of FSDP are three reductions, a bucket of DDP one.
+
+    Until it reduces, FSDP holds the gradients of whole weights, 17,568 B, and not those of a fourth. A replay runs all
+    three micro-batches as they were captured.
+    """
+    each = captured(layout, accumulate=3)
+    last = captured(f"{layout},sync=last", accumulate=3)
+    at_once = 3 if layout == "fsdp=4" else 1
+    for step, rounds in ((each, 3), (last, 1)):
+        found = [number for number, name in enumerate(step.operations) if name.collective]
+        reduced = [at for at in found if kind == getattr(step.operations[at].collective, "kind", kind).value]
+        assert len(reduced) == at_once * rounds
+    assert (each.batch_size, last.batch_size, last.micro_batches) == (SAMPLES, 3 * SAMPLES, 3)
+    if layout == "fsdp=4":
+        assert last.peak_live_bytes > each.peak_live_bytes
+    plan = simulator(last).planned(PyTorch()).plans[0]
+    check_plan(plan)
+    replayed = [each.collective for each in plan.operations if isinstance(each, Communicate) and each.collective]
+    assert sorted(each.nbytes for each in replayed) == sorted(each.nbytes for each in collectives(last))
+
+
+def test_one_micro_batch_is_the_last() -> None:
+    with pytest.raises(CaptureError, match="with one micro-batch, expected --accumulate from 2 on"):
+        captured("fsdp=4,sync=last")
 
 
 @pytest.mark.parametrize(

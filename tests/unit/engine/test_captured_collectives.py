@@ -209,6 +209,13 @@ def test_the_planner_finds_a_plan_beside_shards_on_the_host() -> None:
     assert result.metrics.iteration_s == pytest.approx(8.2)
 
 
+def test_the_host_adds_up_no_gradients_of_micro_batches() -> None:
+    with pytest.raises(
+        ScenarioError, match="found 2 micro-batches with fsdp=2,offload=cpu, expected one, or sync=last"
+    ):
+        CapturedWorkload.of(msgspec.structs.replace(offloading(), parallel="fsdp=2,offload=cpu"), 2)
+
+
 def test_what_is_on_the_host_is_used_by_no_kernel() -> None:
     step = offloading()
     on_host = (msgspec.structs.replace(each, on_host=number == 2) for number, each in enumerate(step.storages))
