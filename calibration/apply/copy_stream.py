@@ -18,7 +18,7 @@ Order on a GPU, whatever streams the user's program has:
 import weakref
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -88,8 +88,7 @@ class CpuCopyStream:
         return nullcontext()
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> WorkerMark:
-        self.stream.launch(partial(_copy, target, source))
-        return self.stream.mark()
+        return cast("WorkerMark", self.stream.launch(partial(_copy, target, source)).end)
 
     def wait(self, mark: WorkerMark) -> None:
         """Wait, and raise a failure of the thread."""
