@@ -65,11 +65,11 @@ LESS: Final = 0.03
 """Of the memory, which is left free beyond what the first plan lacks, twice as much for the third, and so on."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
+AT_ONCE: Final = (Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe)
 ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
-    *(SaveOnCpu, PyTorch, Checkpoint, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe),
-    *(StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
+    *(*AT_ONCE, StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
 )
-"""Policies whose plans are tried, those that plan fastest first.
+"""Policies whose plans are tried, those that plan at once first.
 
 The bound does not hold for the others: smaller batches, pages, and two policies that write over inputs of kernels.
 """
@@ -210,7 +210,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
         if self.recompute and not is_good and self._search(setting, movable, deadline).kept_s(deadline) < best_s:
-            others.insert(0, structs.replace(self, recompute=False))
+            # A search takes all that is left.
+            others.insert(len(AT_ONCE), structs.replace(self, recompute=False))
         for policy in others:
             is_late = not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over)
             if is_late or best_s <= certificate.bound_s * (1 + NEAR):

@@ -5,11 +5,16 @@ from dataclasses import replace
 import pytest
 
 from tests.captured_steps import chain, simulator
+from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.planning.deadline import NEVER
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies import optimal
+from vdnnsim.policies.interface import Policy, Setting
+from vdnnsim.policies.optimal import AT_ONCE, Optimal
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import MIB
 
@@ -66,3 +71,24 @@ def test_what_the_user_chose_is_kept(model: MemoryChoice) -> None:
     plan = Optimal(time_limit="1 s").plan(machine_with(60, model).setting())
     assert plan.memory_model is None
     assert not words(plan)
+
+
+def test_policies_that_plan_at_once_are_tried_before_another_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes all the time that is left: of ViT-base in 70 % of its memory, that in which checkpoints are tried.
+
+    The plan that was found moves everything, and the bound, which is almost zero, makes every other one worth a try.
+    """
+    machine = machine_with(60, AHEAD)
+    certificate = Optimal(time_limit="1 s").plan(machine.setting()).certificate
+    assert certificate is not None
+    slow = replace(SaveOnCpu().plan(machine.setting()), certificate=replace(certificate, bound_s=1e-12))
+    tried: list[str] = []
+
+    def refused(policy: Policy, _: Setting) -> TrainingPlan:
+        tried.append(policy.name)
+        raise PolicyError("not this time")
+
+    monkeypatch.setattr(optimal, "make_plan", refused)
+    assert Optimal()._or_faster(slow, machine.setting(), frozenset(), NEVER) == (slow, True)  # noqa: SLF001
+    assert tried[: len(AT_ONCE) + 1] == [*(each.name for each in AT_ONCE), Optimal.name]
+    assert tried[0] == "checkpoint"
