@@ -98,11 +98,18 @@ def validation_on(
     method, policies = PACED_CPU if kind == "cpu" else FREE_GPU, every_policy(known_policies())
     library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
     laboratory = DeviceLaboratory(device, library, keeps_results=False)
-    expect(sum(len(task.chosen(policies)) for task in method.tasks))
+    left = sum(len(task.chosen(policies)) for task in method.tasks)
+    expect(left)
+
+    def ended(label: str) -> None:
+        nonlocal left
+        left -= 1
+        done(label)
+
     with arithmetic(tf32=tf32):
-        rows = validation_rows(laboratory, machine.server, method, policies, done)
+        rows = validation_rows(laboratory, machine.server, method, policies, ended)
     sources = [(machine.file, machine.sha256)]
     if kernels is not None:
         sources.append((kernels.table.name, kernels.sha256))
     # After the runs, for clocks under load.
-    return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows)
+    return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows, left)

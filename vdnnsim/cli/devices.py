@@ -154,14 +154,15 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     """Execute plans on a device, and compare the replay with them.
 
     A GPU runs at its own speed. The CPU takes a given time for each kernel and copy, and so does the simulator: that
-    proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the tolerance.
+    proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the tolerance; an
+    interrupted run reports what it has.
     """
     from vdnnsim.api.validation import profile_of, validation_on
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.validation.report.tables import validation_table
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
     from vdnnsim.validation.row import requirements
-    from vdnnsim.validation.validate import differences
+    from vdnnsim.validation.validate import warnings_of
 
     with opened(kind, gpu) as device:
         machine = profile_of(device, kind, profile)
@@ -169,7 +170,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
         folder = report_folder(out, f"validation/{machine.server.name}", files, VALIDATION_WRITER)
         with ProgressBar() as bar:
             validation = validation_on(device, kind, machine, bar.done, bar.expect)
-    warnings = differences(validation.server, validation.provenance)
+    warnings = warnings_of(validation)
     written = write_validation(validation, warnings, folder)
     judged = requirements(validation.rows, validation.method.tolerance)
     output.show(
@@ -179,5 +180,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
         f"wrote {len(written)} files to {folder}/; read {folder / 'README.md'} first",
         piped_width=200,
     )
+    if validation.left:
+        sys.exit(130)
     if not all(each.holds for each in judged):
         sys.exit(3)

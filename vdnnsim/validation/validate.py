@@ -1,6 +1,6 @@
 """A validation: each task under its policies on one device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ class Validation:
     Attributes:
         provenance: (name, text) of the device and its software now.
         sources: (name, SHA-256) of each input file.
+        left: number of plans that were not run because the user interrupted.
     """
 
     device: str
@@ -33,6 +34,7 @@ class Validation:
     sources: tuple[tuple[str, str], ...]
     method: Method
     rows: tuple[Row, ...]
+    left: int = 0
 
 
 def validation_rows(
@@ -40,22 +42,40 @@ def validation_rows(
 ) -> tuple[Row, ...]:
     """Execute and replay each task of a method under its policies.
 
-    Refused plans and lack of memory are outcomes of rows. `done` is called with the label of each task and policy.
+    Refused plans and lack of memory are outcomes of rows. `done` is called with the label of each task and policy. Rows
+    that are there are returned when the user interrupts.
     """
     rows: list[Row] = []
+    try:
+        for row in _executed(laboratory, server, method, policies, done):
+            rows.append(row)  # noqa: PERF402 - those before an interruption are kept
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+    return tuple(rows)
+
+
+def _executed(
+    laboratory: Laboratory, server: Server, method: Method, policies: Sequence[Policy], done: Callable[[str], None]
+) -> Iterator[Row]:
     for task in method.tasks:
         try:
             sides = BothSides.of(task, server, laboratory.executor(task.workload), method)
         except (DeviceError, ExecutionRefused) as failure:
             outcome = Outcome.REFUSED if isinstance(failure, ExecutionRefused) else Outcome.OUT_OF_MEMORY
             for policy in task.chosen(policies):
-                rows.append(Row(task, policy.label, outcome, note=str(failure)))
+                yield Row(task, policy.label, outcome, note=str(failure))
                 done(f"{task.label}, {policy.label}")
             continue
         for policy in task.chosen(policies):
-            rows += sides.rows(policy)
+            yield from sides.rows(policy)
             done(f"{task.label}, {policy.label}")
-    return tuple(rows)
+
+
+def warnings_of(validation: Validation) -> tuple[str, ...]:
+    """Return what a reader has to know beside the rows."""
+    ended = [f"interrupted: {validation.left} plans were not run"] if validation.left else []
+    return (*ended, *differences(validation.server, validation.provenance))
 
 
 def differences(server: Server, now: Provenance) -> tuple[str, ...]:

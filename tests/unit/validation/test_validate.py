@@ -62,6 +62,21 @@ def test_on_a_gpu_the_median_of_the_runs_behind_the_warm_up_counts() -> None:
     assert row.spread == pytest.approx(0.04)
 
 
+def test_an_interrupted_validation_has_the_rows_that_are_done() -> None:
+    lab = FakeLaboratory(method(FREE_GPU), slowness=[0.0])
+
+    def done(label: str) -> None:
+        if len(ended := [*labels, label]) == 3:
+            raise KeyboardInterrupt
+        labels[:] = ended
+
+    labels: list[str] = []
+    policies = [resolve_policy(name, TYPES) for name in PAPER]
+    rows = validation_rows(lab, MAXWELL, lab.method, policies, done)
+    assert len(labels) == 2
+    assert [row.policy for row in rows] == [each.label for each in policies[:3]]
+
+
 def test_given_durations_are_tried_again_until_a_run_is_within_the_tolerance() -> None:
     """Two runs without given durations, two misses, then one within 5 %: at twice the durations."""
     lab = FakeLaboratory(method(PACED_CPU), slowness=[0.5, 0.5, 0.2, 0.1, 0.04, 9.0])
