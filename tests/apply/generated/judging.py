@@ -22,7 +22,7 @@ from calibration.apply.step_hooks import StepHooks
 from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST
 from tests.apply.generated.later_blocks import COMPLEX, STREAMS
 from tests.apply.generated.loops import WRITE, Act, Drawing, shown
-from tests.apply.generated.plans import OPTIMAL, POLICIES, WITH_STATES, Captured
+from tests.apply.generated.plans import MANY_SAMPLES, OPTIMAL, POLICIES, SAMPLES, WITH_STATES, Captured
 from tests.apply.generated.running import REFUSED, REFUSED_TO_RECOMPUTE, Found, Running
 from tests.apply.generated.trees import Tree, drawn_tree
 from tests.apply.training import alike, without
@@ -32,6 +32,8 @@ LOOPS: Final = 20
 """Of each model, which is captured once."""
 LATER: Final = 1_000_000
 """The first seed of loops that may have later blocks and later policies; those of lower seeds stay as they were."""
+LIMITED: Final = 8_000_000
+"""The first seed of loops on a GPU that are of many samples, within a limit of its memory."""
 _LATER_POLICIES: Final = (OPTIMAL, WITH_STATES)
 
 Watching: TypeAlias = Callable[[Callable[[], None], Sequence[Loop]], str]
@@ -52,14 +54,16 @@ class Drawn:
     acts: tuple[Act, ...]
     device: str = "cpu"
     share: float = 1
+    samples: int = SAMPLES
 
     @classmethod
     def of(cls, seed: int, device: str = "cpu") -> "Drawn":
         number, at = divmod(seed, LOOPS)
         of_model, draw = Random(f"model {number}"), Random(f"loop {seed}")  # noqa: S311  # equal draws each time
-        names, later, policies = [*BLOCKS], list[str](), [*POLICIES]
+        names, later, policies, samples = [*BLOCKS], list[str](), [*POLICIES], SAMPLES
         if device != "cpu":
             names, later = [each for each in BLOCKS if each not in NOT_ON_HOST], [*STREAMS]
+            samples, policies = (MANY_SAMPLES, [OPTIMAL] * (LOOPS // 2)) if seed >= LIMITED else (SAMPLES, policies)
         elif seed >= LATER:
             later, policies = [*COMPLEX], [*POLICIES, *_LATER_POLICIES]
         tree = drawn_tree(of_model, names, later)
@@ -72,12 +76,13 @@ class Drawn:
         # The states of one optimizer are in one loop's pinned memory.
         apart = apart or plan == WITH_STATES
         share = draw.uniform(0.75, 1) if plan in _LATER_POLICIES else 1
-        return cls(tree, narrow, plan, apart, tuple(acts), device, share)
+        return cls(tree, narrow, plan, apart, tuple(acts), device, share, samples)
 
     def __str__(self) -> str:
         narrow = "  # under autocast" * self.narrow
         apart = "of its own" if self.apart else "that of the first"
         within = f" in {self.share:.0%} of the memory" * (self.share < 1)
+        within += f", of {self.samples} samples" * (self.samples > SAMPLES)
         plans = f"plan = {self.plan}{within}; the other model's is {apart}"
         return f"model = {self.tree}{narrow}\n{plans}\n{shown(self.acts)}"
 
@@ -156,7 +161,7 @@ def judge(drawn: Drawn, watching: Watching = _unwatched) -> Outcome:
 
 
 def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
-    model, captured = _captured(drawn.tree, drawn.device, narrow=drawn.narrow)
+    model, captured = _captured(drawn.tree, drawn.device, drawn.samples, narrow=drawn.narrow)
     expected = _plain(drawn)
     if drawn.plan.startswith("by lot"):
         loop = captured.by_lot(Random(drawn.plan))  # noqa: S311
@@ -174,7 +179,10 @@ def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
     Noted.steps.clear()
     Noted.storages.clear()
     before = _allocated_bytes(drawn.device)
-    running, hazards = Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow), ""
+    running, hazards = (
+        Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow, samples=drawn.samples),
+        "",
+    )
     outcome.has_states = any(loop.schedule.states.values())
     if outcome.has_states:
         running.stream([each.stream for each in loops])
@@ -266,10 +274,10 @@ def _was_written(acts: Sequence[Act], tree: Tree) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _captured(tree: Tree, device: str, *, narrow: bool) -> tuple[nn.Module, Captured]:
+def _captured(tree: Tree, device: str, samples: int, *, narrow: bool) -> tuple[nn.Module, Captured]:
     torch.manual_seed(0)
     model = tree.module().to(device)
-    captured = Captured(model, narrow)
+    captured = Captured(model, narrow, samples)
     assert captured.asked.tape.saves
     # What is there now is collected when the next model comes, and not behind each loop.
     gc.unfreeze()
@@ -279,8 +287,8 @@ def _captured(tree: Tree, device: str, *, narrow: bool) -> tuple[nn.Module, Capt
 
 
 def _plain(drawn: Drawn) -> Found:
-    model, _ = _captured(drawn.tree, drawn.device, narrow=drawn.narrow)
-    running = Running(model, [without, without], lambda: None, narrow=drawn.narrow)
+    model, _ = _captured(drawn.tree, drawn.device, drawn.samples, narrow=drawn.narrow)
+    running = Running(model, [without, without], lambda: None, narrow=drawn.narrow, samples=drawn.samples)
     running.run(drawn.acts)
     return running.found
 

@@ -16,11 +16,13 @@ from calibration.capture.program import Arguments
 from tests.apply.generated.trees import batch_of
 from tests.apply.models import loss
 from vdnnsim.api.planning import PlanRequest, request_plan
+from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.memory.choices import preallocated
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
@@ -31,6 +33,8 @@ POLICIES: Final = ("save_on_cpu", "checkpoint")
 OPTIMAL: Final = "optimal(time_limit=0.3 s)"
 WITH_STATES: Final = "optimal(offload_optimizer=true, time_limit=0.3 s)"
 SAMPLES: Final = 4
+MANY_SAMPLES: Final = 32768
+"""So many that tensors are in PyTorch's large pool, of which a plan within a limit has private ones."""
 
 
 @dataclass
@@ -39,6 +43,7 @@ class Captured:
 
     model: nn.Module
     narrow: bool
+    samples: int = SAMPLES
 
     @cached_property
     def asked(self) -> PlanRequest:
@@ -50,7 +55,7 @@ class Captured:
 
     def _asked(self, optimizer: str) -> PlanRequest:
         device = next(self.model.parameters()).device
-        batch: Arguments = (batch_of(SAMPLES).to(device),), {}
+        batch: Arguments = (batch_of(self.samples).to(device),), {}
         return request_plan(
             *(self.model, batch),
             hardware="rtx_4090",
@@ -63,12 +68,21 @@ class Captured:
         )
 
     def by_policy(self, policy: str, share: float) -> Loop:
-        """Return a loop that follows the plan of a policy, in a share of the memory that it takes without a plan."""
+        """Return a loop that follows the plan of a policy, in a share of the memory that it takes without a plan.
+
+        Of many samples that is a limit of what PyTorch reserves.
+        """
         asked = self._asked_with_states if policy == WITH_STATES else self.asked
+        if self.samples == MANY_SAMPLES:
+            model = chosen_memory_model("pytorch")
+            nbytes = _within(share, replace(asked, memory_model=model))
+            asked = replace(asked, memory_model=preallocated(model), limit_bytes=nbytes)
+        elif share < 1:
+            nbytes = _within(share, asked)
         if share < 1:
-            gpu, plain = asked.server.gpu, asked.planned().predicted.metrics
-            memory_bytes = gpu.context_bytes + int(share * plain.max_memory_bytes)
-            asked = replace(asked, server=replace(asked.server, gpu=replace(gpu, memory_bytes=memory_bytes)))
+            gpu = asked.server.gpu
+            gpu = replace(gpu, memory_bytes=gpu.context_bytes + nbytes)
+            asked = replace(asked, server=replace(asked.server, gpu=gpu))
         return replace(asked, policy=resolve_policy(policy, known_policies())).planned().loop
 
     @cached_property
@@ -110,7 +124,9 @@ class Captured:
         kernels = {where: options[0] for where, options in self._costs.kernels.items()}
         plan = lower(list(steps), self._held, kernels, label="by hand", algorithms="p")
         schedule, device = schedule_of(plan, self.asked.tape, self._free), self.asked.device
-        return Loop(schedule, device, Reservation(device, None, PlannedMemory()))
+        # A step that leaves its plan saves on the host what is beyond a limit.
+        limit_bytes = 1 if self.samples == MANY_SAMPLES else None
+        return Loop(schedule, device, Reservation(device, limit_bytes, PlannedMemory()))
 
     def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[ScheduleStep]:
         """Yield an iteration of which shares of what backward reads are recomputed, and of the rest move."""
@@ -154,3 +170,7 @@ class Captured:
             for each in (each for each in leaving if ends[each] == at):
                 for extent in extents(each):
                     yield Wait((each,), extent=extent)
+
+
+def _within(share: float, asked: PlanRequest) -> int:
+    return int(share * asked.planned().predicted.metrics.max_memory_bytes)

@@ -36,9 +36,15 @@ class Running:
     """A loop while it runs, on two copies of a model in the contexts of their plans; acts leave behind `found`."""
 
     def __init__(
-        self, model: nn.Module, applied: Sequence[Applied], rest: Callable[[], None], *, narrow: bool = False
+        self,
+        model: nn.Module,
+        applied: Sequence[Applied],
+        rest: Callable[[], None],
+        *,
+        narrow: bool = False,
+        samples: int = SAMPLES,
     ) -> None:
-        self._applied, self._rest_plans, self._is_narrow = applied, rest, narrow
+        self._applied, self._rest_plans, self._is_narrow, self._samples = applied, rest, narrow, samples
         self._device = next(model.parameters()).device
         self._models = [copy.deepcopy(model).train() for _ in range(2)]
         self._optimizers = [torch.optim.SGD(each.parameters(), lr=0.05, momentum=0.9) for each in self._models]
@@ -122,7 +128,7 @@ class Running:
 
     def _forward(self, act: Act, model: nn.Module) -> list[Tensor]:
         (name,) = act.names
-        batch = batch_of(SAMPLES - 1 if act.how == "another batch" else SAMPLES).to(self._device)
+        batch = batch_of(self._samples - (act.how == "another batch")).to(self._device)
         if act.how in ("input wants a gradient", "reentrantly checkpointed"):
             self._inputs.append(batch.requires_grad_())
         with ExitStack() as stack:
@@ -217,7 +223,7 @@ class Running:
     def _evaluate(self, _: Act, model: nn.Module) -> list[Tensor]:
         model.eval()
         with torch.no_grad():
-            result = loss(model(batch_of(SAMPLES).to(self._device)))
+            result = loss(model(batch_of(self._samples).to(self._device)))
         model.train()
         return [result]
 
