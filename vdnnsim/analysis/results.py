@@ -176,15 +176,16 @@ class ScenarioResult(Setup):
 
     @property
     def fits_surely(self) -> bool:
-        """Whether a policy fits even if its peak is too low by as much as peaks are known to be."""
-        return any(map(self._fits_surely, self.slowest))
+        """Whether a policy surely fits."""
+        return any(map(self.surely_fits, self.slowest))
 
     @property
     def may_be_faster(self) -> bool:
         """Whether what keeps all that autograd saves does not surely fit, so that other loops may be faster."""
-        return any(not self._fits_surely(row) for row in self.slowest if row.policy.startswith("pytorch"))
+        return any(not self.surely_fits(row) for row in self.slowest if row.policy.startswith("pytorch"))
 
-    def _fits_surely(self, row: PolicyResult) -> bool:
+    def surely_fits(self, row: PolicyResult) -> bool:
+        """Whether a row fits even if its peak is too low by as much as peaks are known to be."""
         gpu = self.server.gpu
         return row.fits and row.held_bytes(gpu) <= certain_bytes(gpu.memory_bytes)
 

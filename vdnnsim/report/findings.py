@@ -101,7 +101,7 @@ def _answer(result: ScenarioResult) -> str:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
-    how = "It fits" if result.fits_surely else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
+    how = "It fits" if result.surely_fits(best) else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
     time = format_seconds(best.metrics.iteration_s)
     return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}."
 

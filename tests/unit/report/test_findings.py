@@ -7,12 +7,22 @@ import pytest
 
 from tests.captured_steps import chain
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.training_plan import ProfilingPass
-from vdnnsim.report.findings import budgets, caption, comparison, headline, refusals, report_title, verdict
+from vdnnsim.report.findings import (
+    budgets,
+    caption,
+    comparison,
+    conclusions,
+    headline,
+    refusals,
+    report_title,
+    verdict,
+)
 from vdnnsim.report.run.page import profiling
 
 
@@ -65,6 +75,20 @@ def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResul
         ((move,), "Of 1 policy, move(m) alone fits: 8.00 s"),
     ):
         assert verdict(replace(result, results=rows)).startswith(which)
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "how"), [(62, "It just fits, for peaks may be 5.0 % too low: "), (63, "It fits: ")]
+)
+def test_the_fastest_of_a_captured_model_may_just_fit(
+    result: ScenarioResult, move: PolicyResult, memory_bytes: int, how: str
+) -> None:
+    """60 B and 5 % are 63 B. That a slower policy takes 10 B does not count."""
+    server = replace(result.server, gpu=replace(result.server.gpu, memory_bytes=memory_bytes))
+    small = faster(replace(move, trace=replace(move.trace, pool_bytes=10)), 9.0, 10, "small")
+    captured = replace(result, server=server, captured=CapturedModel(chain()), results=(move, small))
+    assert captured.fits_surely
+    assert conclusions(captured)[0].startswith(f"{how}move(m) takes 60 B of the {memory_bytes} B of toy GPU, 8.00 s")
 
 
 def test_pictures_show_the_leader_or_the_least_memory(
