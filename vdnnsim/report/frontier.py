@@ -125,7 +125,7 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
     if not all(each.plan.complete for each in frontier.points):
         lines.append("The time limit ended the search for some of the plans.")
     others = [*(each.policy for each in frontier.policies), *(each.policy for each in frontier.declined)]
-    asked_for = f"those of the question: {listed(others)}" if others else "none in the question; --policy names some"
+    asked_for = f"those of the scenario: {listed(others)}" if others else "none in the scenario; --policy names some"
     lines.append(f"Other policies are {asked_for}.")
     lines += [f"Not in the picture: {each.policy}: {each.reason}" for each in frontier.declined]
     return tuple(lines)

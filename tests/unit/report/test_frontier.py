@@ -47,7 +47,7 @@ def test_findings_at_the_memory_of_the_machine_and_at_the_ends(result: ScenarioR
     assert said[1] == "There optimal takes 6.00 s per iteration, 0.1667 images/s."
     assert "600 B, with 8.00 s per iteration, 0.125 images/s; from 1.95 KiB on" in said[2]
     assert "at most 1.1 %; the bound holds for schedules of this order that recompute nothing." in said[3]
-    assert said[4] == "Other policies are those of the question: small, large, slow, wary and picky."
+    assert said[4] == "Other policies are those of the scenario: small, large, slow, wary and picky."
     assert said[5].endswith("picky: expects two GPUs")
     assert proven(result, FRONTIER) == "optimal: gap 0.6 %"
 
@@ -57,7 +57,7 @@ def test_findings_without_bounds_slowdown_or_measured_peaks(result: ScenarioResu
     needs, _, ended, others = findings(result, unproven(Frontier("optimal", short)))
     assert needs == "toy (1) needs no more than 600 B."
     assert "time limit" in ended
-    assert "none in the question" in others
+    assert "none in the scenario" in others
     # 5.002 s are 0.04 % more than 5 s.
     near = replace(FRONTIER, points=(replace(POINTS[1], plan=PlannedTime(5.002, 1000)), POINTS[2]), policies=())
     assert headline(result, near) == "toy (1) in 1000 B instead of 1.95 KiB: optimal no slower"

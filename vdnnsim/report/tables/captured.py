@@ -53,7 +53,7 @@ def _place_of_peak(step: CapturedStep) -> str:
     operation = step.operations[live.index(max(live))]
     path = step.modules[operation.module].path
     where = f" of {path}" if path else ""
-    return f"all of these and what is passing, in {_phase(operation.phase)}{where}, {operation.name}"
+    return f"all of these and temporaries, in {_phase(operation.phase)}{where}, {operation.name}"
 
 
 def _operations(step: CapturedStep) -> str:
