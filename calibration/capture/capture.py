@@ -129,8 +129,7 @@ def _captured(
             )
             blame(warm_up)
             with warm_up.recording():
-                # A scaler makes its scale in backward.
-                as_it_is = taped or device.real or device.compiled or iteration.scaler is not None
+                as_it_is = taped or device.real or device.compiled
                 iteration.warm_up(warm_up.enter, whole=as_it_is or program.layout is not None)
             if program.layout is not None and program.layout.is_replicated:
                 # The second forward of DistributedDataParallel orders its buckets anew.

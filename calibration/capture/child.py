@@ -1,5 +1,6 @@
 """The capturing child process: reads requests, a line each, and writes an answer to each, as long as there are any."""
 
+import gc
 import os
 import sys
 import sysconfig
@@ -64,8 +65,12 @@ def _of_one_model(requests: Iterable[Request]) -> Iterator[Answer]:
 
     try:
         require_torch("capture")
+        # Fake tensors import it. What was imported stays, and each capture begins with a collection of garbage.
+
         from calibration.capture.sources import captured_together
 
+        if not gc.get_freeze_count():
+            gc.freeze()
         for step in captured_together(noted()):
             config = asked[-1].config
             described = {} if config is None else {str(config.resolve()): file_sha256(str(config))}

@@ -22,14 +22,10 @@ from typing import IO, Final, Protocol
 import msgspec
 
 from calibration.capture.request import LIBRARIES, Request
-from calibration.pretend.build import build_runtime, find_torch
-from calibration.pretend.card import card_of
-from calibration.pretend.environment import environment, with_unlimited_memory
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import one_line
 from vdnnsim.files.user_cache import keep, user_cache
-from vdnnsim.hardware.profile import find_profile, read_profile
 
 _ROOT: Final = Path(__file__).parents[2]
 # Imports our packages from where they are here, without leaving their folder in sys.path; -P leaves out the working
@@ -270,6 +266,12 @@ def _digest(request: Request) -> str:
 
 def _variables_of(hardware: str) -> Mapping[str, str]:
     """Return the environment of a process whose PyTorch finds the card of a profile."""
+    # The child imports this module, but no profile.
+    from calibration.pretend.build import build_runtime, find_torch
+    from calibration.pretend.card import card_of
+    from calibration.pretend.environment import environment, with_unlimited_memory
+    from vdnnsim.hardware.profile import find_profile, read_profile
+
     card = card_of(read_profile(find_profile(hardware, Path())))
     pretended = environment(card, build_runtime(find_torch()), inherited=os.environ)
     # A capture does not depend on whether it fits.

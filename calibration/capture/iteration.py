@@ -226,9 +226,10 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
     if program.mode is Mode.TRAINING:
         optimizers = _make_optimizers(program, model, foreach=foreach)
-    is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
-    # With the default scale, overflows would skip the first steps.
-    scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
+    scaler = None
+    if program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING:
+        scaler = torch.amp.GradScaler(device_type, init_scale=1.0)  # by default, overflows would skip the first steps
+        scaler.scale(torch.zeros((), device=device_type))  # which makes its scale
     # Behind the weights, as a script has them.
     batches = batches or _batches(program, place)
     return Iteration(

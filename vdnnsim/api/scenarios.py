@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.planning.deadline import TimeLimit
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.report.picture import Picture
     from vdnnsim.scenario.scenario import Scenario
@@ -150,10 +151,11 @@ def run_and_answer(
     types: "PolicyTypes",
     progress: Callable[[str], object] = str,
     found: "Callable[[Way], object]" = str,
+    limit: "TimeLimit | None" = None,
 ) -> "ScenarioResult":
     """Replay a scenario and its neighbours, and try what else fits a captured model that `pytorch` does not surely run.
 
-    `progress` prints a line of progress; `found` gets each way that was tried.
+    `progress` prints a line of progress; `found` gets each way that was tried; `limit` is of a second answer.
 
     Raises:
         PolicyError: no policy has a plan, of a network that is not captured.
@@ -171,7 +173,7 @@ def run_and_answer(
     # Searches, which few runs need.
     from vdnnsim.study.kept_answer import kept_answer
 
-    return replace(result, answer=kept_answer(scenario, result, types, found))
+    return replace(result, answer=kept_answer(scenario, result, types, found, limit))
 
 
 def scenario_of_step(

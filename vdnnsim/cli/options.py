@@ -105,17 +105,20 @@ TIME_LIMIT = click.option(
     "--time-limit",
     metavar="TIME",
     help="End the search of each policy that searches after TIME, as `60 s` of the processor or `60 s wall`, with the "
-    "best plan found.",
+    "best plan found. `run` of a model tries so long what was not tried yet.",
 )
 
 
 def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
-    """Return a scenario with a time limit for its policies that search; raise InputError if none does."""
+    """Return a scenario with a time limit for its policies that search; raise InputError for none in a scenario's file.
+
+    For a model that was captured, the limit is of the answer as well.
+    """
     from vdnnsim.policies.interface import is_search
 
     if time_limit is None:
         return scenario
-    if not any(map(is_search, scenario.policies)):
+    if scenario.captured is None and not any(map(is_search, scenario.policies)):
         raise InputError("--time-limit: none of the policies searches, expected one with the option time_limit")
     parse_time_limit(time_limit)
     return scenario.limited(time_limit)

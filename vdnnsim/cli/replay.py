@@ -16,6 +16,7 @@ from vdnnsim.cli.options import (
     NamedFile,
     limited,
     out_option,
+    parse_time_limit,
     policies_with,
     prints_table,
 )
@@ -57,7 +58,8 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     if question.path is not None:
         refuse_misfits(question.path, scenario)
     with SearchLine() as line:
-        result = run_and_answer(limited(scenario, time_limit), question.types, line.show, line.tried)
+        limit = None if time_limit is None else parse_time_limit(time_limit)
+        result = run_and_answer(limited(scenario, time_limit), question.types, line.show, line.tried, limit)
         line.show("the report")
         written = write_report(result, folder)
     output.show(Simulation.of(result), written.notice(folder, "report.md"))

@@ -172,12 +172,16 @@ class CapturedModel:
             case _:
                 return ""
 
+    def find_line(self) -> Line | Difference:
+        """Return the line on which its captures say that other batches are, or why there is none."""
+        if self._line is None:
+            self._line = self._first_line()
+        return self._line
+
     def _step(self, batch_size: int) -> CapturedStep:
         if batch_size in self._steps:
             return self._steps[batch_size]
-        if self._line is None:
-            self._line = self._first_line()
-        line = self._line
+        line = self.find_line()
         extended = at_batch(line.first, line.second, batch_size) if isinstance(line, Line) else line
         if isinstance(extended, CapturedStep):
             check_captured_step(extended, f"{self.base.model} at a batch of {batch_size}")

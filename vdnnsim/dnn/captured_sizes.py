@@ -123,13 +123,13 @@ class _Interpolation:
         kinds = set(map(type, found))
         if len(kinds) > 1:
             raise self._differ(found, place)
-        if all(each == first for each in found):
+        if found.count(first) == len(found):
             return first
         if isinstance(first, msgspec.Struct):
             changed = {}
             for key in first.__struct_fields__:
-                inner = tuple(getattr(each, key) for each in found)
-                if key not in _IGNORED and any(each != inner[0] for each in inner):
+                inner = tuple([getattr(each, key) for each in found])
+                if key not in _IGNORED and inner.count(inner[0]) < len(inner):
                     grows = may_grow or key in _SIZES or key == self._quantity.value
                     changed[key] = self.between(inner, f"{place}.{key}", may_grow=grows)
             return msgspec.structs.replace(first, **changed)

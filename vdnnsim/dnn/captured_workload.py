@@ -224,11 +224,12 @@ class _LayerView:
 
     def _operands(self, operation: StepOperation) -> Iterator[Operand]:
         """A second write to a storage is an update, for it may keep some of the content."""
-        positions = Counter[Role]()
+        positions: dict[Role, int] = {}
         for each in operation.operands:
             is_update = each.access is Access.WRITE and self._captured.tensors[each.memory].storage in self._written
-            yield Operand(each.role, each.memory, Access.UPDATE if is_update else each.access, positions[each.role])
-            positions[each.role] += 1
+            position = positions.get(each.role, 0)
+            yield Operand(each.role, each.memory, Access.UPDATE if is_update else each.access, position)
+            positions[each.role] = position + 1
         for each in operation.operands:
             if each.access.writes:
                 self._written.add(self._captured.tensors[each.memory].storage)

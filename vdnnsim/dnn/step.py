@@ -56,6 +56,9 @@ class BufferKind(Enum):
     WORKSPACE = "workspace"
     LABELS = "labels"
 
+    # As that of `Phase`.
+    __hash__ = object.__hash__
+
     @property
     def words(self) -> str:
         """The name in what people read, which fits convolutions and transformers; files keep the value."""
@@ -98,6 +101,9 @@ class Role(Enum):
     LABELS = "labels"
     WORKSPACE = "workspace"
 
+    # As that of `Phase`.
+    __hash__ = object.__hash__
+
 
 class Access(Enum):
     """How an operation accesses an operand; adding to a gradient is an update."""
@@ -106,13 +112,9 @@ class Access(Enum):
     WRITE = "write"
     UPDATE = "update"
 
-    @property
-    def reads(self) -> bool:
-        return self is not Access.WRITE
-
-    @property
-    def writes(self) -> bool:
-        return self is not Access.READ
+    def __init__(self, word: str) -> None:
+        # Plans ask for these millions of times.
+        self.reads, self.writes = word != "write", word != "read"
 
 
 class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -245,19 +247,19 @@ class Step(Data, frozen=True, dict=True):
         return self.modules[operation.module].path
 
     @cached_property
-    def _by_layer(self) -> Mapping[tuple[int, Phase], tuple[int, ...]]:
+    def _by_layer(self) -> Mapping[tuple[int, Phase], tuple[tuple[int, ...], tuple[StepOperation, ...]]]:
         found: dict[tuple[int, Phase], list[int]] = {}
         for number, each in enumerate(self.operations):
             found.setdefault((each.layer, each.phase), []).append(number)
-        return {where: tuple(numbers) for where, numbers in found.items()}
+        return {where: (tuple(at), tuple(self.operations[each] for each in at)) for where, at in found.items()}
 
     def numbers_of(self, layer: int, phase: Phase) -> tuple[int, ...]:
         """Return the positions of the operations that are a phase of a layer, in their order; at least one."""
-        return self._by_layer[layer, phase]
+        return self._by_layer[layer, phase][0]
 
     def operations_of(self, layer: int, phase: Phase) -> tuple[StepOperation, ...]:
         """Return the operations that are a phase of a layer, in their order; at least one."""
-        return tuple(self.operations[each] for each in self._by_layer[layer, phase])
+        return self._by_layer[layer, phase][1]
 
     def operation(self, layer: int, phase: Phase) -> StepOperation:
         """Return the one operation that is a phase of a layer, as in every network that we build."""

@@ -94,9 +94,10 @@ def _held_into_the_next(plan: TrainingPlan, iterations: list[list[Asked]]) -> li
     found, before, end = list[list[Asked]](), list[Request](), end_of_work(plan)
     for number, asked in enumerate(iterations):
         is_last, own, later = number == len(iterations) - 1, list[Asked](), list[Request]()
-        for operation, request in asked:
+        for each in asked:
+            operation, request = each
             if request.key not in held or request.searches or is_last:
-                own.append(Asked(operation, request))
+                own.append(each)
             elif request.nbytes is None and operation >= end:
                 later.append(request._replace(key=request.key + (number + 1) * _keys(plan)))
             else:
@@ -197,4 +198,6 @@ def _first_products(plan: TrainingPlan) -> dict[bool, int]:
             continue
         if isinstance(step.operations_of(each.layer, each.phase)[each.operation].work, ProductWork):
             found.setdefault(each.phase.is_backward or each.repeat > 0, position)
+            if len(found) == len(_NAMES):
+                break
     return found

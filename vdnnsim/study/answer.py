@@ -1,7 +1,6 @@
 """What makes a captured model fit: policies, other loops, micro-batches, a smaller batch, a larger card.
 
-Tried from cheap to dear: what is planned at once, then loops that need a capture (`vdnnsim.dnn.training_loops`), then
-what changes the batch or the card, and a search with the time that is left.
+From cheap to dear: what is planned at once, loops that need a capture, other batches and cards, and at last a search.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -94,10 +93,12 @@ class _Asking:
             for name in (*POLICIES, *(OF_CONVOLUTIONS if has_convolutions else (MEMONGER,))):
                 if trials.named(name).label not in asked:
                     yield from self._tried(trials, name)
-            yield from self._micro_batches(trials, RECOMPUTING)
         loops = lighter_loops(trials.workload.captured, trials.room_bytes, trials.workload.rounds)
-        for loop in sorted(loops, key=lambda each: not each.checkpointing):
-            yield from self._in_loop(loop)
+        for recomputes in (True, False):
+            for loop in (each for each in loops if bool(each.checkpointing) is recomputes):
+                yield from self._in_loop(loop)
+            if recomputes and self._can_fit(trials):
+                yield from self._micro_batches(trials, RECOMPUTING)
         yield from self._smaller_batch()
         yield from self._shorter_sequence()
         if (server := trials.larger_card()) is not None:
@@ -258,9 +259,8 @@ class _Asking:
         trials = self._least()
         fits_at_all = self._can_fit(trials)
         search = SEARCH if fits_at_all else STATES_ON_HOST
-        label = trials.named(search).label
         may_fit = fits_at_all or trials.held_bytes - _states_bytes(trials.workload.captured) <= trials.room_bytes
-        is_known = label in asked and not trials.loop.changes
+        is_known = trials.named(search).label in asked and not trials.loop.changes
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == trials.loop):
             return
         deadline = SEARCH_LIMIT.begin()

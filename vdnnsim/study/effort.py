@@ -6,9 +6,11 @@ from typing import Final
 
 from vdnnsim.analysis.answer import Way
 
-EFFORT: Final = 24_000
-"""Operations of an answer, some seven seconds of processor time: of a model of a billion parameters, captures included,
-the first is to take a quarter of a minute. What was not tried is tried where the same is asked again."""
+PER_S: Final = 4_000
+"""Operations that are replayed in a second of processor time, about, whatever the machine."""
+EFFORT: Final = 6 * PER_S
+"""Operations of an answer: of a model of a billion parameters, captures included, it is to take a quarter of a minute.
+What was not tried is tried where the same is asked with more time."""
 CAPTURED: Final = 4
 """How much longer a capture of an operation takes than a replay."""
 
@@ -31,7 +33,7 @@ class Effort:
         """Return whether a way is not known and no effort is left to try it; else spend so many operations on it."""
         if asked in self.known:
             return False
-        lacks = self.operations <= 0
+        lacks = operations > self.operations
         self.operations -= 0 if lacks else operations
         self.sufficed &= not lacks
         return lacks

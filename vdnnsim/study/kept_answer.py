@@ -11,10 +11,11 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.files.user_cache import keep, user_cache
+from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import answer
-from vdnnsim.study.effort import Effort
+from vdnnsim.study.effort import EFFORT, PER_S, Effort
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -26,11 +27,15 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 def kept_answer(
-    scenario: Scenario, result: ScenarioResult, types: PolicyTypes, found: Callable[[Way], object] = lambda _: None
+    scenario: Scenario,
+    result: ScenarioResult,
+    types: PolicyTypes,
+    found: Callable[[Way], object] = lambda _: None,
+    limit: TimeLimit | None = None,
 ) -> Answer:
     """Return the answer as `answer`, from the user's cache where the same was answered before by the same code.
 
-    What was not tried then is tried now.
+    With a limit, what was not tried then is tried now, as much as takes so long.
     """
     file = user_cache("answers") / f"{_digest(scenario)}.json"
     try:
@@ -38,16 +43,14 @@ def kept_answer(
     except (OSError, msgspec.DecodeError):
         kept = _Kept()
     known = kept.answer
-    if not kept.complete:
-        effort = Effort(known=dict(kept.tried))
+    if not known.ways or (limit and not kept.complete):
+        effort = Effort(int(limit.seconds * PER_S) if limit else EFFORT, dict(kept.tried))
         known = answer(scenario, result, types, found, effort)
         keep(file, msgspec.json.encode(_Kept(known, effort.sufficed, tuple(effort.known.items()))))
-    # Results say how other batches followed from the captures.
-    assert scenario.captured is not None, "the scenario is of a captured model"
-    for way in known.ways:
-        if way.iteration_s and way.batch_size != result.workload.part_size:
-            scenario.captured.workload(way.batch_size)
-            break
+    if any(way.iteration_s and way.batch_size != result.workload.part_size for way in known.ways):
+        # Results say how other batches followed from the captures.
+        assert scenario.captured is not None, "the scenario is of a captured model"
+        scenario.captured.find_line()
     return known
 
 

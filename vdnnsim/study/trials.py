@@ -3,8 +3,8 @@
 What `vdnnsim apply` runs is replayed as it runs there: in one piece of memory that leaves as much of the card as peaks
 are known to be off. Micro-batches and smaller batches are plain loops under PyTorch's allocator.
 
-Micro-batches are alike, so one and two are replayed: each further one takes as long as the second, and no more memory
-(as `vdnnsim.policies.accumulate`).
+Micro-batches are alike, so two are replayed: each further one takes as long as the second, from the end of the first,
+and no more memory (as `vdnnsim.policies.accumulate`).
 """
 
 import sys
@@ -19,6 +19,7 @@ from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop, temporary_bytes
 from vdnnsim.errors import InputError, PlanError, PolicyError
@@ -200,8 +201,7 @@ class Trials:
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
         asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
         asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
-        # One micro-batch, and two.
-        return self.effort.once(asked, 3 * self.operations, lambda: self._divided(name, asked))
+        return self.effort.once(asked, 2 * self.operations, lambda: self._divided(name, asked))
 
     def _divided(self, name: str, asked: Way) -> Way:
         scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
@@ -210,13 +210,12 @@ class Trials:
             workload = scenario.captured.workload(batch_size, rounds)
         except InputError as refusal:
             return msgspec.structs.replace(asked, reason=str(refusal), untried=False)
-        alone, found = (
-            self.row(name, replace(scenario, workload=replace(workload, batch_size=n * batch_size))) for n in (1, 2)
-        )
-        seconds = 0.0
-        if isinstance(found, PolicyResult) and isinstance(alone, PolicyResult):
-            first_s, both_s = alone.metrics.iteration_s, found.metrics.iteration_s
-            seconds = both_s + (rounds - 2) * (both_s - first_s)
+        found, seconds = self.row(name, replace(scenario, workload=replace(workload, batch_size=2 * batch_size))), 0.0
+        if isinstance(found, PolicyResult):
+            trace = found.trace
+            ends = [span.end_s for span, kernel in trace.kernels if kernel.phase is not Phase.UPDATE]
+            second_s = ends[-1] - ends[len(ends) // 2 - 1]
+            seconds = trace.iteration_s + (rounds - 2) * second_s
         return self.way(Change.MICRO_BATCHES, label, replace(scenario, workload=workload), found, seconds)
 
     def of_batch(self, name: str, batch_size: int) -> Way | None:
