@@ -7,6 +7,7 @@ time; the rest is the host, which had not issued the kernel yet.
 The recorder also asserts that no operation uses a buffer of a copy in flight, which the check of plans excludes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vdnnsim.plans.operations import (
@@ -148,12 +149,19 @@ class Recorder:
             plan=self._plan,
             iteration_s=iteration_s,
             spans=tuple(sorted(self._spans, key=lambda span: (span.start_s, span.operation))),
-            stalls=tuple(self._stalls),
+            stalls=(*self._stalls, *self._behind_kernels()),
             memory=tuple(self._memory),
             pool_bytes=pool_bytes,
             host_bytes=host_bytes,
             host_issue_s=host_issue_s,
         )
+
+    def _behind_kernels(self) -> Iterator[Stall]:
+        """Yield the wait behind the last kernel, where the host updates."""
+        last = max(self._spans, key=lambda span: span.end_s, default=None)
+        operation = self._plan.operations[last.operation] if last else None
+        if last and isinstance(operation, Communicate) and operation.collective and operation.collective.is_of_host:
+            yield Stall(self._kernel_end_s, last.end_s, StallCause.ON_HOST, last.operation, last.operation)
 
     def _lie_apart(self, change: int, in_flight: _Copying) -> bool:
         """Return whether a change of an extent and a copy in flight concern different bytes, or are of one stream."""

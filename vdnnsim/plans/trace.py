@@ -23,6 +23,7 @@ class StallCause(Enum):
     AGGREGATION = "waits for gradients of other GPUs"
     COMMUNICATION = "waits for a collective"
     PIPELINE = "waits for another stage"
+    ON_HOST = "waits for the update on the host"
     PINNING = "host pins memory"
     HOST = "waits for the host to issue"
 

@@ -46,6 +46,7 @@ STALL_COLORS: Final = {
     StallCause.AGGREGATION: EXCHANGE,
     StallCause.COMMUNICATION: _COLLECTIVE,
     StallCause.PIPELINE: _PIPELINE,
+    StallCause.ON_HOST: PHASE_COLORS[Phase.UPDATE],
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }

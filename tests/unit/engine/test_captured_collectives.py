@@ -5,17 +5,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.captured_steps import Recording, sharded, staged
+from tests.captured_steps import offloading, sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.metrics import measure, stall_seconds
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.dnn.collective import Collective, CollectiveKind
-from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind, Role
 from vdnnsim.errors import PolicyError, ScenarioError
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -146,38 +143,6 @@ def test_a_rank_of_a_server_stands_for_the_others() -> None:
     assert replay(sharded()).spans == replay(msgspec.structs.replace(sharded(), ranks=2)).spans
 
 
-def offloading() -> CapturedStep:
-    """One of two ranks whose weight, 8 B, and its gradient are on the host, which updates there."""
-    r = Recording("offloading", 1, ("fc1",))
-    weight, gradient = BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT
-    for name, kind in (("fc1.weight", weight), ("gradient", gradient)):
-        r.memory(name, kind, (2,), given=True)
-    x, shard = r.memory("input", BufferKind.FEATURE_MAP, (1,), given=True), r.memory("shard", weight, (2,))
-    y, d_y = r.memory("fc1", BufferKind.FEATURE_MAP, (1,), held=True), r.memory("dy", BufferKind.GRADIENT_MAP, (1,))
-    d_w, product = r.memory("reduced", gradient, (2,)), ProductWork(1, 1, 1, 1)
-
-    def exchange(kind: CollectiveKind, nbytes: int) -> Collective:
-        return Collective(kind, nbytes, "float32", ranks=1)
-
-    copy, back, work = (
-        exchange(CollectiveKind.FROM_HOST, 8),
-        exchange(CollectiveKind.TO_HOST, 8),
-        exchange(CollectiveKind.ON_HOST, 36),
-    )
-    f, b = Phase.FORWARD, Phase.BACKWARD
-    r.run("from_host", "fc1", f, writes=[(Role.WEIGHTS, shard)], collective=copy, aside=True)
-    operands = [(Role.INPUT, x), (Role.WEIGHTS, shard)]
-    r.run("mm", "fc1", f, reads=operands, writes=[(Role.OUTPUT, y)], saves=[x], work=product)
-    r.run("ones_like", "", b, writes=[(Role.INPUT_GRADIENT, d_y)])
-    operands = [(Role.OUTPUT_GRADIENT, d_y), (Role.INPUT, x)]
-    r.run("mm", "fc1", b, reads=operands, writes=[(Role.WEIGHT_GRADIENT, d_w)], forward=1, work=product)
-    r.run("to_host", "fc1", b, reads=[(Role.WEIGHT_GRADIENT, d_w)], collective=back, aside=True)
-    r.run("_foreach_add_", "", Phase.UPDATE, collective=work, aside=True)
-    step = r.step()
-    on_host = (msgspec.structs.replace(each, on_host=number < 2) for number, each in enumerate(step.storages))
-    return msgspec.structs.replace(step, storages=tuple(on_host), ranks=2)
-
-
 def test_shards_on_the_host_cross_a_shared_uplink_and_its_memory_bounds_their_update() -> None:
     """Two ranks copy 8 B each over 10 B/s, in 1.6 s, multiply by 2.6, make a gradient by 4.6, and copy it by 6.2.
 
@@ -191,13 +156,15 @@ def test_shards_on_the_host_cross_a_shared_uplink_and_its_memory_bounds_their_up
     assert ends(trace, Stream.FROM_HOST) == [1.6]
     assert ends(trace, Stream.COMPUTE) == [2.6, 3.6, 4.6]
     assert ends(trace, Stream.TO_HOST) == [6.2, 8.2]
-    assert dict(stall_seconds(trace)) == {StallCause.PREFETCH: pytest.approx(1.6)}
+    waits = {StallCause.PREFETCH: 1.6, StallCause.ON_HOST: 8.2 - 4.6}
+    assert dict(stall_seconds(trace)) == pytest.approx(waits)
     assert (trace.pool_bytes, trace.host_bytes) == (20, 16)
     metrics = measure(trace, 1)
     assert metrics.iteration_s == pytest.approx(8.2)
     assert metrics.prefetched_bytes == metrics.offloaded_bytes == 8
     bars = {each.look.meaning for each in trace_bars(trace, dict.fromkeys((*Stream, None), 0.0))}
-    assert bars == {"forward", "backward", "update", "prefetch", "offload", "stall: waits for a prefetch"}
+    stalls = {f"stall: {each.value}" for each in waits}
+    assert bars == {"forward", "backward", "update", "prefetch", "offload", *stalls}
     words = [describe(each, trace.plan.buffer_names, trace.plan.layers) for each in trace.plan.operations]
     assert "from_host in forward of fc1" in words
 

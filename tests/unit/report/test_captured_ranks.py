@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.captured_steps import sharded, staged
+from tests.captured_steps import offloading, sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.results import PolicyResult
@@ -18,8 +18,10 @@ from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import caption
 from vdnnsim.report.palette import kind_of
-from vdnnsim.report.plots.iteration.timeline import trace_bars
-from vdnnsim.report.run.perfetto import operation_text
+from vdnnsim.report.plots.iteration.memory import memory_figure
+from vdnnsim.report.plots.iteration.timeline import timeline_figure, trace_bars
+from vdnnsim.report.plots.style import house_style
+from vdnnsim.report.run.perfetto import operation_text, perfetto_text
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.simulator import Simulator
@@ -68,3 +70,13 @@ def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> Non
     assert "batch 2 in 2 micro-batches, float32" in caption(result)
     exchanges = [each for each in result.subject.trace.plan.operations if isinstance(each, Communicate)]
     assert set(map(kind_of, exchanges)) == {"send or receive"}
+
+
+def test_a_report_of_shards_on_the_host() -> None:
+    """What is copied is no buffer, so the picture of memory has no host; the update is a bar on a stream of its own."""
+    profile = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
+    result = run_scenario(scenario_of(CapturedModel(offloading()), "offloading", profile, (PyTorch(),)))
+    with house_style():
+        assert len(memory_figure(result, result.subject).axes) == 1
+        assert timeline_figure(result, result.subject).axes
+    assert "to host" in perfetto_text(result, result.results)

@@ -45,6 +45,9 @@ def _draw_rates(axes: Axes, rankings: Sequence[LayoutRanking]) -> None:
     for (each, rate), text in zip(found, rate_cells(per_gpu), strict=True):
         label = f"{each.ranked[0].layout.name or 'one GPU'}\n{text}, {percent(rate / per_gpu[0], 0)}"
         write(axes, label, (each.gpus, rate), (0, 14), ha="center", va="bottom", fontsize=12, color=INK)
+    for each in rankings:
+        if not each.ranked:
+            write(axes, "does not fit", (each.gpus, 0), (0, 10), ha="center", va="bottom", fontsize=12, color=MUTED)
     axes.set_ylabel(rate_unit(rankings))
 
 
@@ -56,7 +59,9 @@ def _draw_memory(axes: Axes, fitting: Sequence[LayoutRanking]) -> None:
     for each, nbytes, height in zip(fitting, held, heights, strict=True):
         checkpointing = each.ranked[0].layout.checkpointing
         text = scale.number(nbytes) + (f"\n{checkpointing} checkpoints" if checkpointing != "none" else "")
-        write(axes, text, (each.gpus, height), (0, 10), ha="center", va="bottom", fontsize=12, color=INK)
+        # Where there is no capacity to be read over.
+        shift, side = (-10, "top") if 2 * nbytes > capacity else (10, "bottom")
+        write(axes, text, (each.gpus, height), (0, shift), ha="center", va=side, fontsize=12, color=INK)
     axes.set_ylim(0, 1.25 * capacity / scale.factor)
     axes.axhline(capacity / scale.factor, color=ALARM, linewidth=2.5, zorder=1)
     look = {"color": ALARM, "fontweight": "bold", "ha": "right"}

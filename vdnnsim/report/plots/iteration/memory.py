@@ -47,7 +47,8 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     times, curve = time_scale((trace.iteration_s,)), memory_curve(trace)
     many = len(curve.times_s) > _MANY_STEPS
     curve = curve.envelope(trace.iteration_s, _COLUMNS) if many else curve
-    if metrics.offloaded_bytes:
+    # Of a captured rank, gradients on the host are no buffers.
+    if any(offloaded_curve(trace)[1]):
         gpu, host = figure.subplots(2, 1, sharex=True, height_ratios=_HEIGHTS)
         _draw_host(host, result, curve, trace, times)
         below = host

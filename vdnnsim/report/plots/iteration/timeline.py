@@ -88,8 +88,8 @@ def magnified_window(trace: IterationTrace) -> Window:
         return max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
 
     numbers = {span.operation: number for number, (span, _) in enumerate(kernels)}
-    # Collectives of the compute stream wait, too.
-    if waits := [stall for stall in waits_for_copies(trace) if stall.blocked in numbers]:
+    # Collectives of the compute stream wait, too; what the first kernel waits for is in no window.
+    if waits := [stall for stall in waits_for_copies(trace) if numbers.get(stall.blocked)]:
         waited_s = [0.0] * len(kernels)
         for stall in waits:
             waited_s[numbers[stall.blocked]] += stall.end_s - stall.start_s
