@@ -137,7 +137,11 @@ def nothing_else() -> Iterator[None]:
 
 
 def planned(
-    model: nn.Module, batch: Tensor, memory_bytes: int, memory_model: str = "pytorch", policy: str = "optimal"
+    model: nn.Module,
+    batch: Tensor,
+    memory_bytes: int,
+    memory_model: str = "pytorch",
+    policy: str = "optimal(time_limit=5 s)",
 ) -> Planned:
     """Plan within bytes that PyTorch may reserve, gaps included."""
     return plan(
