@@ -90,11 +90,11 @@ class Trust:
 
     @property
     def expected(self) -> str:
-        """The expected error, and whose it is unless this card's: `+-9 %, a100_40gb`; or why none is known."""
+        """The expected error, and whose it is unless this card's: `+-9 %, a100_40gb`."""
         if self.basis is Basis.DATASHEET:
             return f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long"
         if self.error is None:
-            return "not known, no measured steps"
+            return "not known"
         return f"±{100 * self.error:.0f} %{', ' * bool(self.twin)}{self.twin}"
 
 

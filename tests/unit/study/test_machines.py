@@ -289,7 +289,7 @@ def test_the_expected_error_is_that_of_steps_of_the_same_kind(
         (Trust(Basis.CARRIED_OVER, 1.0, 0.25, 8), "carried over", "±25 %"),
         (Trust(Basis.DATASHEET), "datasheet", "1.1 to 3 times as long"),
         (Trust(Basis.FITTED, error=0.12, twin="a100_40gb"), "fitted", "±12 %, a100_40gb"),
-        (Trust(Basis.MEASURED), "measured", "not known, no measured steps"),
+        (Trust(Basis.MEASURED), "measured", "not known"),
     ],
 )
 def test_trust_in_a_machine_in_words(trust: Trust, resting: str, expected: str) -> None:
