@@ -48,7 +48,7 @@ def test_logits_get_cross_entropy(shape: tuple[int, ...]) -> None:
 def test_other_outputs_get_the_mean_of_squares(shape: tuple[int, ...]) -> None:
     loss = AssumedLoss("net")
     assert loss(torch.full(shape, 3.0)).item() == 9
-    assert "the mean of the squares" in loss.notes[0]
+    assert "the mean square" in loss.notes[0]
 
 
 @pytest.mark.parametrize(
