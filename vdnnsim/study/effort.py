@@ -11,6 +11,8 @@ PER_S: Final = 4_000
 EFFORT: Final = 6 * PER_S
 """Operations of an answer: of a model of a billion parameters, captures included, it is to take a quarter of a minute.
 What was not tried is tried where the same is asked with more time."""
+LATE: Final = PER_S // 2
+"""Operations by which an answer may take longer, as a replay in a loop that was captured for it."""
 CAPTURED: Final = 4
 """How much longer a capture of an operation takes than a replay."""
 
@@ -33,7 +35,7 @@ class Effort:
         """Return whether a way is not known and no effort is left to try it; else spend so many operations on it."""
         if asked in self.known:
             return False
-        lacks = operations > self.operations
+        lacks = self.operations <= 0 or operations > self.operations + LATE
         self.operations -= 0 if lacks else operations
         self.sufficed &= not lacks
         return lacks
