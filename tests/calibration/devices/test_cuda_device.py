@@ -57,6 +57,7 @@ class Gpu:
 
     def stream(self, _device: torch.device) -> types.SimpleNamespace:
         stream = types.SimpleNamespace(synchronize=lambda: self.log.append("synchronize stream"), cuda_stream=7)
+        stream.device_index = 0
         stream.wait_event = lambda event: self.log.append(f"wait for {event.time_ms}")
         return stream
 
@@ -85,6 +86,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         "get_device_properties": lambda _: properties,
         "set_per_process_memory_fraction": lambda fraction, _: gpu.log.append(f"fraction {fraction}"),
         "stream": lambda _: nullcontext(),
+        "current_stream": gpu.stream,
+        "set_stream": lambda _: None,
         "synchronize": lambda _: gpu.log.append("synchronize"),
         "reset_peak_memory_stats": lambda _: gpu.log.append("reset peaks"),
         "memory_stats": lambda _: dict(gpu.memory),
@@ -95,6 +98,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     }
     for name, replacement in replaced.items():
         monkeypatch.setattr(torch.cuda, name, replacement)
+    monkeypatch.setattr("torch._C._cuda_getCurrentRawStream", lambda _: 0, raising=False)
     clearing = "torch._C._cuda_clearCublasWorkspaces"
     monkeypatch.setattr(clearing, lambda: gpu.log.append("workspaces of cuBLAS go"), raising=False)
     monkeypatch.setattr(CudaDevice, "_allocate_workspace_of_cublas", lambda _: gpu.log.append("products"))
