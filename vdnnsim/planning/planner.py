@@ -38,6 +38,8 @@ SHARE: Final = 0.4
 """Of the time left, for a plan without recomputation, and then for the recomputation bound."""
 FAR: Final = 1.05
 """Factor to the kernels' time above which no plan is made without recomputation before others."""
+PLANNED: Final = 2.5
+"""Weight of a kernel in the effort of a search whose orders are planned at once."""
 RESERVE: Final = 0.25
 """Of the time limit, at most, for the plan of the best order."""
 
@@ -204,6 +206,7 @@ class Planner:
             begin=None,
             found=None,
             look_s=best.plan_s,
+            weight=PLANNED,
             judged=lambda order, until: self._fitting(order, best).judged(until),
         )
 

@@ -63,6 +63,14 @@ class Recomputation:
 
         Segments write equally many bytes, and end where the fewest bytes are live.
         """
+        return [each for each, is_inside in self._inside(count).items() if is_inside]
+
+    def checkpoints(self, count: int) -> list[int]:
+        """Return the buffers that are kept so that segments, all but the last, can be recomputed."""
+        return [each for each, is_inside in self._inside(count).items() if not is_inside]
+
+    def _inside(self, count: int) -> dict[int, bool]:
+        """Return whether forward reads a buffer only within the segment that makes it, of all segments but the last."""
         last, end = {each: at for at in self._forward for each in self._touched[at][0]}, len(self.runs)
         passing = sums_of(((self._made(each), last.get(each, -1), self.nbytes(each)) for each in self._restorable), end)
         made = sums_of(((self._made(each), end, self.nbytes(each)) for each in self.droppable), end)
@@ -70,7 +78,7 @@ class Recomputation:
         *cuts, _ = (min(reversed(list(part)), key=passing.__getitem__) for _, part in parts)
         # The end of the segment of each buffer.
         ends = {each: cuts[bisect_left(cuts, self._made(each)) :][:1] for each in self.droppable}
-        return [each for each, found in ends.items() if found and found[0] >= last.get(each, -1)]
+        return {each: found[0] >= last.get(each, -1) for each, found in ends.items() if found}
 
     def order(self, dropped: Collection[int]) -> list[Run]:
         """Return the kernels of an iteration that drops and restores some buffers."""

@@ -13,6 +13,8 @@ constraint of the program holds for any schedule, and others are left out, so th
   Those absent while it runs are among S - Q, for memory is allocated and freed between kernels. Of intervals with r = 1
   around it all may be absent. All other idle bytes fit beside what the kernel holds and its workspace.
 - S is at most the bytes written so far, and what is prefetched after a kernel at most the idle bytes used after it.
+  Near the kernel shortest of memory, S when one kernel ends less Q when a later one starts is at most the bytes that
+  are written before the one, used after the other, and not idle with r = 1 at last.
   Where a kernel rewrites its input, the former content may be offloaded, and prefetched to be rewritten again.
 - With r = 1 the kernels that wrote the content are recomputed in stalls between the first kernel of the interval and
   its end, by their fastest algorithm at best. A run serves all contents that a kernel writes, but not two intervals of
@@ -35,15 +37,19 @@ from typing import Final, NamedTuple
 from vdnnsim.planning.buffer_uses import IdleInterval, sums_of
 from vdnnsim.planning.contents import Content, Name, contents_of, contents_read
 from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.linear_program import LinearProgram, Term
 from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.restored import Restored
 
+Span = tuple[int, int, Term]
 _TOLERANCE: Final = 1e-6
 """Fraction by which the solver's tolerances may raise a bound."""
 PARTS: Final = 250
 """Of the kernels in order, in each of which two are looked at."""
+NEAR: Final = 8
+"""Checks on each side of the one that is shortest of memory between which what can be away is counted."""
 HEAVY: Final = 5e-4
 """Least cost of an integer in a large program, as a fraction of the kernels' time."""
 
@@ -61,11 +67,7 @@ class Relaxed(NamedTuple):
 
 
 def recomputation_bound(
-    problem: Problem,
-    links: Links,
-    host_bytes: int,
-    deadline: Deadline,
-    restored: Restored | None = None,
+    problem: Problem, links: Links, host_bytes: int, deadline: Deadline, restored: Restored | None = None
 ) -> Relaxed:
     """Return the lower bound of an order without recomputation.
 
@@ -79,9 +81,8 @@ def recomputation_bound(
     if restored is not None:
         program.free_temporaries()
     found = program.lp.minimized(HEAVY * problem.fastest_s / unit_s, deadline)
-    best = max(problem.fastest_s / unit_s, (program.rest + found.bound) * (1 - _TOLERANCE))
     again = {buffer: found.values[column] for (buffer, _), column in program.dropped.items()} if found.values else {}
-    return Relaxed(best * unit_s, again)
+    return Relaxed(max(problem.fastest_s, (program.rest + found.bound) * (1 - _TOLERANCE) * unit_s), again)
 
 
 class _Program:
@@ -108,21 +109,16 @@ class _Program:
         self._end = end = len(kernels)
         self._turn = max(range(end), key=size.__getitem__)
         parts = [range(end)[at : at + -(-end // PARTS)] for at in range(0, end, -(-end // PARTS))]
-        largest = {max(part, key=of.__getitem__) for part in parts for of in (held, size)}
-        several = {at for at, each in enumerate(kernels) if len(each.options) > 1}
-        self._checks = sorted({self._turn} | largest | several)
+        checks = {self._turn, *(max(part, key=of.__getitem__) for part in parts for of in (held, size))}
+        self._checks = sorted(checks | {at for at, each in enumerate(kernels) if len(each.options) > 1})
         self.rest = sum(self._seconds) - sum(self._seconds[each] for each in self._checks)
         # By kernel, and whether it is recomputed after the turn, the columns of that by content, the position from
         # which on it can be, and the one by which it is.
         self._again = defaultdict[tuple[int, bool], dict[Name, list[int]]](lambda: defaultdict(list))
-        self._begins, self._ends = (
-            defaultdict[tuple[int, bool], int](lambda: end),
-            defaultdict[tuple[int, bool], int](int),
-        )
+        self._begins = defaultdict[tuple[int, bool], int](lambda: end)
+        self._ends = defaultdict[tuple[int, bool], int](int)
         # By position what is absent, what is restored ahead and its temporaries; by content what is on GPU and host.
-        self._absent: list[tuple[int, int, Term]] = []
-        self._restored: list[tuple[int, int, Term]] = []
-        self._beside: list[tuple[int, int, Term]] = []
+        self._absent, self._restored, self._beside = list[Span](), list[Span](), list[Span]()
         self._kept: dict[Name, tuple[int, int]] = {}
         self._temporaries: list[Name] = []
         # By kernel that may be recomputed after the turn, the column of that.
@@ -229,9 +225,8 @@ class _Program:
         absent, restored, beside = (lp.sums(each, count) for each in (self._absent, self._restored, self._beside))
         computable = sums_of(((w.last + 1, w.next, w.nbytes) for w in problem.idle if w.made >= 0), self._end)
         sizes = [each.nbytes for each in problem.workload.step.storages]
-        on_gpu, on_host = (
-            [(columns[at], self._share(sizes[buffer])) for (buffer, _), columns in self._kept.items()] for at in (0, 1)
-        )
+        kept = [(columns, self._share(sizes[buffer])) for (buffer, _), columns in self._kept.items()]
+        on_gpu, on_host = ([(columns[at], share) for columns, share in kept] for at in (0, 1))
         for at, number in enumerate(checks):
             kernel = problem.kernels[number]
             room = problem.capacity_bytes - kernel.held_bytes
@@ -264,8 +259,9 @@ class _Program:
             lp.row([*lacking, *away], spare)
             if kernel.content_bytes > self._host_bytes:
                 lp.row(lacking, spare + self._share(self._host_bytes))
-        due, begun = self._recomputations(count)
         passing = [(self._kept[each][1], -self._share(sizes[each[0]])) for each in self._temporaries]
+        self._enter_crossings(contents, left, back, passing)
+        due, begun = self._recomputations(count)
         ready = sums_of(((each.first + 1, self._end + 1, each.nbytes) for each in contents), self._end + 1)
         coming = sums_of(((0, each.idle[-1].next, each.nbytes) for each in contents), self._end + 1)
         for at, (before, position) in enumerate(pairwise([-1, *checks, self._end])):
@@ -278,14 +274,26 @@ class _Program:
             lp.row([(left[min(2 * at + 1, 2 * count)], 1.0), *passing], self._share(ready[position]))
             lp.row([(left[-1], 1.0), (back[2 * at], -1.0), *passing], self._share(coming[position]))
 
+    def _enter_crossings(self, contents: list[Content], left: list[int], back: list[int], passing: list[Term]) -> None:
+        """Limit what is offloaded by a check and prefetched after another, one of them the shortest of memory."""
+        checks, kernels = self._checks, self._problem.kernels
+        tight = max(range(self._at(self._turn), len(checks)), key=lambda each: floor_bytes(kernels[checks[each]]))
+        for at in range(max(0, tight - NEAR), min(len(checks), tight + NEAR)):
+            one, other = sorted((at, tight))
+            over = [each for each in contents if each.first < checks[one] and checks[other] < each.idle[-1].next]
+            again = [each for each in over if len(each.makers) == 1 and self._is_around(each.idle[-1])]
+            terms = [(self.dropped[each.name], self._share(each.nbytes)) for each in again if each.name in self.dropped]
+            moved = (left[2 * one + 1], 1.0), (back[2 * other], -1.0)
+            self.lp.row([*terms, *moved, *passing], self._share(sum(each.nbytes for each in over)))
+
     def _recomputations(self, count: int) -> tuple[list[int], list[int]]:
         """Return the time of recomputations that are due at each check, and of those that may have begun."""
-        due, begun = list[tuple[int, int, Term]](), list[tuple[int, int, Term]]()
+        due, begun, last = list[Span](), list[Span](), count + 1
         for key, by_content in self._again.items():
             times = self.lp.column()
             for columns in by_content.values():
                 self.lp.row([*((each, 1.0) for each in columns), (times, -1.0)])
             term = times, self._seconds[key[0]]
-            due.append((self._at(self._ends[key]), count + 1, term))
-            begun.append((self._at(self._begins[key]), count + 1, term))
-        return self.lp.sums(due, count + 1), self.lp.sums(begun, count + 1)
+            due.append((self._at(self._ends[key]), last, term))
+            begun.append((self._at(self._begins[key]), last, term))
+        return self.lp.sums(due, last), self.lp.sums(begun, last)

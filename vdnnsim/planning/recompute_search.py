@@ -3,13 +3,14 @@
 A set of dropped buffers gives an order of kernels, which is valued by its fluid optimum, and with addresses by a plan
 that is made at once. The relaxation of the bound (`vdnnsim.planning.recomputation_bound`) says what to drop: it splits
 few buffers, which are dropped or kept by several thresholds, and of equal buffers, as the same map of every block, the
-same number spread evenly over forward. What such an order restores fills memory that the relaxation counts as free, and
-with addresses its plan may lack some, so it is solved again with as much less.
+same number spread evenly over forward; or all but the checkpoints of some segments are dropped. Where kernels lack
+memory because buffers were restored before, some of these are kept, until none lacks any. What an order restores fills
+memory that the relaxation counts as free, and with addresses its plan may lack some, so it is solved again with as much
+less.
 
 If that is not good enough, checkpointed segments, all but the last, are tried, which fragment little. Then, from the
-best of these, or while none fits from the one that lacks least, the dropped shares of equal buffers are raised and
-lowered, evenly spread, as long as that helps; at last ranges of buffers are dropped or kept instead, large ranges
-first.
+best of these, or while none fits from the one that lacks least, more and fewer of equal buffers are dropped, evenly
+spread, as long as that helps; at last ranges of buffers are dropped or kept instead, large ranges first.
 
 Effort is counted in kernels of the orders that are tried, so that the result does not depend on the machine; a deadline
 only ends the search early.
@@ -29,10 +30,10 @@ from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_o
 from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
-from vdnnsim.planning.restored import Restored, restored
+from vdnnsim.planning.restored import Restored, restored, restored_too_early
 from vdnnsim.plans.schedule import Run
 
-EFFORT: Final = 40_000
+EFFORT: Final = 100_000
 """Kernels of all orders that are tried."""
 ROUNDS: Final = 4
 """Relaxations that are solved."""
@@ -92,6 +93,7 @@ class DropSearch:
         begin: the order that drops nothing; None where it does not fit.
         states_s: returns the additional seconds of an order for buffers on the host.
         look_s: longest time of a try so far.
+        weight: of a kernel in the effort, more where each order is planned at once.
     """
 
     recomputation: Recomputation
@@ -104,6 +106,7 @@ class DropSearch:
     begin: Order | None
     states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
     look_s: float = 0.0
+    weight: float = 1.0
     judged: Callable[[Order, Deadline], Verdict] = lambda _order, _deadline: Verdict()
 
     def __post_init__(self) -> None:
@@ -113,7 +116,9 @@ class DropSearch:
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
         # Kernels of the orders that were tried, and whether the search was ended by time.
-        self._effort, self._is_cut = 0, False
+        self._effort, self._is_cut = 0.0, False
+        # Of the set that was tried last, what fills the memory of kernels that lack some.
+        self._too_early = frozenset[int]()
         # Of sets that are looked at twice in a row.
         self._whole = lru_cache(maxsize=8)(lambda dropped: self.problem_of(self.recomputation.order(dropped)))
         # Orders that fit by their bytes and fragment, the best last, and what those tried last lack at most.
@@ -147,7 +152,7 @@ class DropSearch:
             if not made.until:
                 self.goal_s = max(self.goal_s, seconds)
             self._short_bytes = 0
-            if not self._all_tried(self._rounded(again)):
+            if not self._all_tried(self._rounded(again, () if made.until else SEGMENTS), repair=True):
                 return False
             dropped = frozenset(each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0])
             whole, before = self._whole(dropped), (problem, made)
@@ -157,19 +162,27 @@ class DropSearch:
                 break
         return not self._is_over(ENOUGH)
 
-    def _rounded(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
-        for least in THRESHOLDS:
-            yield (each for each in self.recomputation.droppable if again.get(each, 0.0) >= least)
+    def _rounded(self, again: Mapping[int, float], segments: Iterable[int]) -> Iterator[Iterable[int]]:
+        least, half, most = (
+            [each for each in self.recomputation.droppable if again.get(each, 0.0) >= part] for part in THRESHOLDS
+        )
+        yield from (least, half, most)
         yield _spread_over(
             self._equal, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._equal]
         )
+        for count in segments:
+            yield frozenset(half).difference(self.recomputation.checkpoints(count))
 
-    def _all_tried(self, proposals: Iterable[Iterable[int]]) -> bool:
-        """Try sets until the search is over; return whether it is not."""
-        for dropped in proposals:
+    def _all_tried(self, proposals: Iterable[Iterable[int]], *, repair: bool = False) -> bool:
+        """Try sets until the search is over, and those with `repair` with more kept; return whether it is not."""
+        for proposed in proposals:
             if self._is_over() and (self._tried or self._effort or self.deadline.with_grace.is_over):
                 return False
+            dropped, self._too_early = frozenset(proposed), frozenset[int]()
             self._try(dropped)
+            while repair and self._too_early and not self._is_over():
+                dropped, self._too_early = dropped - self._too_early, frozenset[int]()
+                self._try(dropped)
         return not self._is_over()
 
     @cached_property
@@ -181,21 +194,19 @@ class DropSearch:
         return sorted(equal.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
 
     def _adjust(self) -> bool:
-        """Raise and lower the shares that the best set drops of equal buffers; return whether time is left."""
+        """Drop more and fewer of equal buffers than the best set, evenly spread; return whether time is left."""
         groups = self._equal
-        shares = [len(self._base.intersection(group)) / len(group) for group in groups]
-        self._try(_spread_over(groups, shares))
+        self._try(_spread_over(groups, [len(self._base.intersection(group)) / len(group) for group in groups]))
         for step in STEPS:
             helped = True
             while helped:
                 helped = False
-                for number, change in product(range(len(groups)), (step, -step)):
-                    share = min(1.0, max(0.0, shares[number] + change))
-                    changed = [*shares[:number], share, *shares[number + 1 :]]
+                for group, more in product(groups, (True, False)):
                     if self._is_over():
                         return False
-                    if self._try(_spread_over(groups, changed)):
-                        shares, helped = changed, True
+                    others = [each for each in group if (each in self._base) is not more]
+                    share = min(1.0, step * len(group) / max(1, len(others)))
+                    helped |= self._try(self._base.symmetric_difference(_spread_over([others], [share])))
         return True
 
     def _try(self, dropped: Iterable[int]) -> bool:
@@ -211,28 +222,30 @@ class DropSearch:
 
     def _is_best(self, buffers: frozenset[int]) -> bool:
         whole = self._whole(buffers)
-        self._effort += len(whole.kernels)
-        problem = whole.around(whole.fullest)
+        self._effort += self.weight * len(whole.kernels)
+        turn = whole.fullest
+        problem = whole.around(turn)
         best_s = self._found[-1].seconds if self._found else inf
         if problem.fastest_s >= best_s * (1 - MARGIN):
             return False
         stages = stages_of(problem, self.links, self.host_bytes)
-        lacking = sum(
-            _lacking_bytes(kernel, problem.capacity_bytes, self.host_bytes)
-            for kernel, stage in zip(problem.kernels, stages, strict=True)
+        lacking = {
+            at: _lacking_bytes(kernel, problem.capacity_bytes, self.host_bytes)
+            for at, (kernel, stage) in enumerate(zip(problem.kernels, stages, strict=True))
             if not stage.needs
-        )
+        }
         if lacking:
-            return self._is_nearer(buffers, (1, lacking))
+            self._too_early = restored_too_early(whole, turn, lacking, buffers, self.recomputation.price)
+            return self._is_nearer(buffers, (1, sum(lacking.values())))
         optimum = fluid_optimum(stages, self.links, MARGIN, self.deadline, best_s * (1 - MARGIN))
         found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
         if found.seconds >= best_s * (1 - MARGIN):
             return False
-        lost_s, lacking = self.judged(found, self.deadline)
-        if lacking:
+        lost_s, short_bytes = self.judged(found, self.deadline)
+        if short_bytes:
             self.displaced.append(found)
-            self._short_bytes = max(self._short_bytes, lacking)
-            return self._is_nearer(buffers, (0, lacking))
+            self._short_bytes = max(self._short_bytes, short_bytes)
+            return self._is_nearer(buffers, (0, short_bytes))
         found = replace(found, lost_s=lost_s)
         if found.seconds >= best_s * (1 - MARGIN):
             return False

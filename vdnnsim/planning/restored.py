@@ -1,6 +1,7 @@
-"""What an order with recomputations holds in backward beside what its kernels use, for relaxations."""
+"""What an order with recomputations holds in backward beside what its kernels use."""
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -82,3 +83,28 @@ def restored(problem: Problem, turn: int, order: Problem, dropped: Collection[in
             most = 0
     until = {buffer: following[at] for buffer, (at, _) in made.items() if buffer in dropped}
     return replace(problem, kernels=tuple(kernels)), Restored(until, tuple(beside))
+
+
+def restored_too_early(
+    order: Problem, turn: int, lacking: Mapping[int, int], dropped: frozenset[int], price: Callable[[int], float]
+) -> frozenset[int]:
+    """Return dropped buffers that wait, once restored, while kernels lack memory, the dearest first: as much as lacks.
+
+    Or those for which an input waits. Kept, they can be offloaded instead.
+    """
+    waiting = [each for each in order.idle if not each.last < turn < each.next]
+    early = set[int]()
+    for at, nbytes in sorted(lacking.items(), key=lambda each: -each[1]):
+        freed = Counter[int]()
+        for each in waiting:
+            if each.last < at < each.next:
+                run = order.kernels[each.last].run
+                made = order.buffers.touched(run)[1] if run.repeat else ()
+                freed.update(dict.fromkeys({each.buffer} & dropped or dropped.intersection(made), each.nbytes))
+        left = nbytes - sum(freed[each] for each in early)
+        for buffer in sorted(freed.keys() - early, key=lambda each: (-price(each), each)):
+            if left <= 0:
+                break
+            early.add(buffer)
+            left -= freed[buffer]
+    return frozenset(early)

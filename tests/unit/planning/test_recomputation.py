@@ -128,7 +128,8 @@ def test_segments_keep_their_outputs_and_the_last_keeps_all() -> None:
     """Maps of 10, 30, 10, 30 and 10 B in a chain and a loss of 2 B: each of three segments writes some 31 B of 92 B.
 
     The first has the map of conv0. The second has those of conv1 and conv2 and ends after the narrower one, so that
-    that of conv1 is dropped. All else is in the last. A single segment drops nothing.
+    that of conv1 is dropped; the next segments read the other two. All else is in the last. A single segment drops
+    nothing.
     """
     net, y = GraphBuilder("waves", MapShape(5, 1, 1)), 0
     for number, channels in enumerate((5, 15, 5, 15, 5)):
@@ -137,4 +138,5 @@ def test_segments_keep_their_outputs_and_the_last_keeps_all() -> None:
     found = recomputation(graph)
 
     assert named(graph, found.segmented(3)) == ["map conv1"]
-    assert found.segmented(1) == []
+    assert named(graph, found.checkpoints(3)) == ["map conv0", "map conv2"]
+    assert found.segmented(1) == found.checkpoints(1) == []

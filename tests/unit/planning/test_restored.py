@@ -11,7 +11,7 @@ from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
-from vdnnsim.planning.restored import Beside, Restored, restored
+from vdnnsim.planning.restored import Beside, Restored, restored, restored_too_early
 from vdnnsim.plans.schedule import iteration
 
 
@@ -80,3 +80,29 @@ def test_the_relaxation_holds_what_is_restored_only_if_it_recomputes(*, is_kept:
 
     assert seconds(5) == pytest.approx(12.0, rel=1e-4)
     assert seconds(0) > 10_000
+
+
+def test_what_waits_while_a_kernel_lacks_memory_is_restored_too_early() -> None:
+    """The loss is kernel 5. Before dW of conv4 conv2 and conv3 are recomputed, in 10 and 11; then it is kernel 12.
+
+    Meanwhile the map of conv2 waits for dW of conv3, kernel 14; that of conv3 does not, for conv4 reads it. If conv3
+    alone is recomputed, in 10, the map of conv2 was prefetched for that, and dW of conv4 is kernel 11. Of two maps that
+    wait the dearer is kept first, and a kernel that lacks less finds the room. With that of conv1 the input waits, of
+    which it was made: 20 B.
+    """
+    workload = toy_workload(toy_chain(4))
+    costs, runs = toy_costs(workload, {}).table(workload), iteration(workload)
+    of = {each.name: number for number, each in enumerate(workload.step.storages)}
+
+    def early(lacking: dict[int, int], dearest: str, *names: str) -> set[str]:
+        dropped = frozenset(of[f"map {each}"] for each in names)
+        order = problem_of(Recomputation(runs, workload, costs).order(dropped), workload, costs, 530)
+        found = restored_too_early(order, 5, lacking, dropped, lambda each: float(each == of[f"map {dearest}"]))
+        return {name for name, number in of.items() if number in found}
+
+    assert early({12: 5}, "conv2", "conv2", "conv3") == {"map conv2"}
+    assert early({11: 5}, "conv2", "conv3") == {"map conv3"}
+    assert early({4: 5}, "conv2", "conv2", "conv3") == set()
+    assert early({13: 3, 14: 5}, "conv1", "conv1", "conv2", "conv3") == {"map conv1"}
+    assert early({13: 20}, "conv1", "conv1", "conv2", "conv3") == {"map conv1"}
+    assert early({13: 25}, "conv1", "conv1", "conv2", "conv3") == {"map conv1", "map conv2"}
