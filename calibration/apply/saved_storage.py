@@ -172,7 +172,8 @@ class SavedStorage:
         return self.live
 
     def restore(self, live: torch.UntypedStorage) -> None:
-        """Take recomputed memory, unless it is live."""
+        """Take recomputed memory, unless it is live; what was recomputed cannot be again, for its recipe is used up."""
+        self.recompute = None
         if self.live is None:
             self.live = live
             for start, stop in tuple(self._on_host):

@@ -88,6 +88,18 @@ def held_on(copy_stream: NamedStreams) -> SavedStorage:
     return SavedStorage(0, content.untyped_storage(), copy_stream, MAIN, arena, 1)
 
 
+def test_what_was_recomputed_is_released_only_behind_a_copy() -> None:
+    """Its recipe is used up: it stays where no copy of it is left, as behind a prefetch before the release."""
+    held = held_on(NamedStreams())
+    again = torch.zeros(NBYTES, dtype=torch.uint8).untyped_storage()
+    held.recompute = lambda: held.restore(again)
+    assert held.release()
+    assert held.materialize() is again
+    assert not held.release()
+    assert held.offload(range(NBYTES), 0)
+    assert held.release()
+
+
 def test_a_storage_is_moved_collected_and_recomputed_on_the_stream_of_its_step() -> None:
     """Copies and waits are issued on the step's stream, to which freed memory is lent; a reading stream joins it."""
     copy_stream = NamedStreams()
