@@ -116,7 +116,7 @@ class CudnnLibrary:
         tensors: dict[str, torch.Tensor],
         workspace: torch.Tensor | None,
     ) -> None:
-        if (stream := torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())) != self._stream:  # noqa: SLF001
+        if (stream := torch.cuda.current_stream().cuda_stream) != self._stream:
             self._cudnn.set_stream(handle=self.handle, stream=stream)
             self._stream = stream
         pointers = {offer.operands[name]: tensor.data_ptr() for name, tensor in tensors.items()}

@@ -134,9 +134,7 @@ class Host:
     dispatch_library_s: Annotated[float, Stated("dispatch_library", TIME, "of a call of cuDNN, beside these")] = 0.0
     issue_copy_s: Annotated[float | None, Stated("issue_copy", TIME, "to put a copy on a stream")] = None
     issue_event_s: Annotated[float | None, Stated("issue_event", TIME, "to record an event, or wait for one")] = None
-    allocation_s: Annotated[
-        float | None, Stated("allocation", TIME, "to allocate memory on the GPU, and release it")
-    ] = None
+    allocation_s: Annotated[float | None, Stated("allocation", TIME, "to allocate and release memory of a GPU")] = None
 
     @property
     def issuing(self) -> tuple[float | None, ...]:
