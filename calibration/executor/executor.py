@@ -13,6 +13,7 @@ import gc
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -95,9 +96,14 @@ class Executor:
         results = {BufferKind.WEIGHT_GRADIENT} | ({BufferKind.WEIGHTS} if workload.updated_layers else set())
         self._kept = frozenset(results if keeps_results else ())
         self._compiled: CompiledPlan | None = None
-        # Labels and loss are in no plan; they are in use before any clock starts, so no peak counts them.
-        self._labels = labels(workload, seed).to(device.torch_device)
-        self._loss = torch.zeros(1, device=device.torch_device)
+        # Labels and loss are in no plan; they are in use before any clock starts, so no peak counts them, and belong to
+        # the memory stream, from whose pool no plan allocates.
+        device.memory.launch(partial(self._hold, labels(workload, seed)))
+        device.synchronize([device.memory])
+
+    def _hold(self, labels_of_batch: torch.Tensor) -> None:
+        self._labels = labels_of_batch.to(self._device.torch_device)
+        self._loss = torch.zeros(1, device=self._device.torch_device)
 
     def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
         offered = self._library.kernels(workload, layer, phase)
