@@ -3,20 +3,18 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
 from calibration.devices.interface import DeviceStream, Interval, Mark, OutOfDeviceMemory
 from calibration.devices.pinned_memory import PinnedMemory
 from vdnnsim.errors import ExecutionRefused
+from vdnnsim.memory.segments import LARGEST_SMALL_BYTES
 from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.plans.trace import MemoryCount
-from vdnnsim.units import MIB
 
 Result = TypeVar("Result")
-_LARGEST_SMALL_BYTES: Final = MIB
-"""kSmallSize of c10/cuda/CUDACachingAllocator: larger requests alone are served from large segments."""
 
 
 class CudaMark:
@@ -215,7 +213,7 @@ class CudaDevice:
             if (segment["device"], segment["stream"], segment["segment_type"]) == (self.index, stream, "large")
             if segment["active_size"]
             for block in segment["blocks"]
-            if block["state"] == "inactive" and block["size"] > _LARGEST_SMALL_BYTES
+            if block["state"] == "inactive" and block["size"] > LARGEST_SMALL_BYTES
         ]
         # The smallest first: each finds the block of its own size.
         return [self.allocate(nbytes) for nbytes in sorted(sizes)]

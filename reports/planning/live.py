@@ -27,6 +27,7 @@ from reports.pretended_pages import WHAT_IT_PROVES
 from vdnnsim.api.planning import plan
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.segments import LARGEST_SMALL_BYTES
+from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.plans.repetition import resident_buffers
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.report.document import Heading
@@ -44,7 +45,6 @@ SHARES: Final = {"ViT-L/16": 0.8}
 STEPS: Final = 50
 TRACED: Final = 4
 """The step whose addresses are looked at."""
-GRANULE_BYTES: Final = 512
 
 
 class Block(NamedTuple):

@@ -1,9 +1,9 @@
 """Runs of one plan on a device, and the one that counts.
 
 At the device's own speed a warm-up is followed by several runs, more of short iterations, which a pause of the host
-delays by more than they take, and the median counts. With given durations only other
-load on the machine delays a run, so the closest run counts, the first within the tolerance is the last, and durations
-grow with `stretches`, as delays weigh less in longer runs.
+delays by more than they take, and the median counts. With given durations only other load on the machine delays a run,
+so the closest run counts, the first within the tolerance is the last, and durations grow with `stretches`, as delays
+weigh less in longer runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
