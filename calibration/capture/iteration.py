@@ -271,7 +271,7 @@ def _make_optimizers(program: Program, model: nn.Module, *, foreach: bool) -> tu
         return optimizers
     from calibration.capture.parallel.shard import partitioned
 
-    return tuple(map(partitioned, optimizers))
+    return tuple(partitioned(each, model) for each in optimizers)
 
 
 def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:

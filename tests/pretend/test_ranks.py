@@ -73,18 +73,24 @@ def empty() -> Iterator[None]:
     gc.collect()
 
 
-def asked(layout: str, precision: Precision, checkpointing: str = "") -> Program:
+def asked(
+    layout: str, precision: Precision, checkpointing: str = "", *, layers: int = 3, samples: int = SAMPLES
+) -> Program:
     made = ranks.program(layout, precision, checkpointing=checkpointing, accumulate=2 if "sync" in layout else 1)
     assert made.layout is not None
     if made.layout.tensor > 1:
-        numbers = torch.zeros(SAMPLES, TOKENS, dtype=torch.int64)
+        numbers = torch.zeros(samples, TOKENS, dtype=torch.int64)
         return replace(
             made,
-            make_model=lambda: ranks.Decoder(WIDTH, WORDS, layers=3),
+            make_model=lambda: ranks.Decoder(WIDTH, WORDS, layers),
             make_inputs=lambda: ((numbers.clone(),), {}),
             loss=AssumedLoss("decoder"),
         )
-    return replace(made, make_model=Decoder, make_inputs=lambda: ((torch.randn(SAMPLES, TOKENS, WIDTH),), {}))
+    return replace(
+        made,
+        make_model=lambda: Decoder(layers),
+        make_inputs=lambda: ((torch.randn(samples, TOKENS, WIDTH),), {}),
+    )
 
 
 def captured(wanted: Program) -> CapturedStep:
@@ -108,7 +114,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
     assert wanted.layout is not None
     with rank_of(wanted.layout.ranks, rank=wanted.layout.rank):
         iteration = prepare(wanted, wanted.make_model(), "cuda", foreach=True)
-        if wanted.layout.is_sharded or wanted.layout.tensor > 1 or wanted.has_pipeline:
+        if not wanted.layout.is_replicated:
             # Else the optimizer would have the old ones.
             with replaced(torch.__future__, "_swap_module_params_on_conversion", value=wanted.has_pipeline):
                 iteration.model.to("meta")
@@ -172,19 +178,13 @@ def check(wanted: Program) -> None:
         *(("pp=4", position, "") for position in (0, 1, 3)),
         *(("pp=2,interleave=2", position, "") for position in (0, 1)),
         *(("pp=2,fsdp=2", position, how) for position in (0, 1) for how in ("", "full")),
+        *((layout, position, "") for layout in ("pp=2,tp=2", "pp=2,ddp=2") for position in (0, 1)),
+        *(("pp=2,zero1=2", 1, ""), ("pp=2,fsdp=2,tp=2", 1, "full")),
     ],
 )
 def test_peak_and_sends_of_a_stage_are_those_of_its_replay(layout: str, position: int, checkpointing: str) -> None:
     """Four layers over four stages, or over two with two each, and eight micro-batches of two samples."""
-    made = asked(layout, Precision.AMP_BFLOAT16, checkpointing)
+    made = asked(layout, Precision.AMP_BFLOAT16, checkpointing, layers=4, samples=SAMPLES // 8)
     assert made.layout is not None
-    check(
-        replace(
-            made,
-            layout=dataclasses.replace(made.layout, position=position),
-            make_model=lambda: Decoder(4),
-            make_inputs=lambda: ((torch.randn(SAMPLES // 8, TOKENS, WIDTH),), {}),
-            batch_size=SAMPLES // 8,
-            accumulate=8,
-        )
-    )
+    placed = dataclasses.replace(made.layout, position=position)
+    check(replace(made, layout=placed, batch_size=SAMPLES // 8, accumulate=8))

@@ -155,11 +155,8 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
     if layout.interleave > 1 and layout.pipeline == 1:
         raise CaptureError(f"{where}: found {_INTERLEAVE} in {quote(text)}, expected it beside pp=N")
-    if layout.pipeline > 1 and (layout.tensor > 1 or not (layout.is_sharded or not layout.data)):
-        raise CaptureError(
-            f"{where}: found {quote(text)}, expected pp=N alone or beside fsdp=N, zero2=N or hsdp=RxS: stages of "
-            "others are not captured"
-        )
+    if layout.pipeline > 1 and layout.is_given:
+        raise CaptureError(f"{where}: found {quote(text)}, expected pp=N, for stages are cut here, or ranks=N")
     if layout.tensor > 1 and layout.is_given:
         raise CaptureError(f"{where}: found {quote(text)}, expected ranks=N alone, for the model says how")
     if layout.tensor > 1 and layout.data in {"ddp", "zero1"}:

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.distributed.tensor import DTensor
 
 from calibration.capture.checkpointing import checkpoint_blocks
 from calibration.capture.parallel.layout import Layout
-from calibration.capture.parallel.shard import mesh_of, shard
+from calibration.capture.parallel.shard import mesh_of, replicated, shard
 from calibration.capture.parallel.stages import Autocast, Given, cut, join, order_of
+from calibration.capture.parallel.tensor import split
+from calibration.capture.storages import local_of
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
@@ -53,12 +56,16 @@ class Pipeline:
     Attributes:
         model: all stages.
         targets: stand for labels, which the loss has itself; None where this rank has not the last stage.
+        ties: modules and names of parameters of this rank that another stage has, too.
+        ends: the ranks of the first and the last stage, which sum the gradients of these; None without.
     """
 
     model: nn.Module
     stages: Sequence[_ScheduledStage]
     schedule: Any
     targets: torch.Tensor | None
+    ties: Sequence[tuple[nn.Module, str]] = ()
+    ends: distributed.ProcessGroup | None = None
 
     @property
     def buffers(self) -> Iterator[torch.Tensor]:
@@ -68,11 +75,21 @@ class Pipeline:
                 yield from (each.buffer for each in infos if isinstance(each.buffer, torch.Tensor))
 
     def run(self, batches: Sequence[Given], enter: Callable[[Phase], object]) -> list[torch.Tensor]:
-        """Run forward and backward of all micro-batches; return the losses, which the last stage has."""
+        """Run forward and backward of all micro-batches; return the losses, which the last stage has.
+
+        Embedding and head that share their weights have one each, whose gradients are then summed, as Megatron-LM does
+        (megatron/core/distributed/finalize_model_grads.py).
+        """
         for each in self.stages:
             each.batches, each.enter = batches, enter
         losses: list[torch.Tensor] = []
         self.schedule.step(target=self.targets, losses=losses, return_outputs=False)
+        for module, name in self.ties:
+            weight: Any = getattr(module, name)
+            if isinstance(weight, DTensor):
+                # That of a split embedding is whole.
+                weight.grad = weight.grad.redistribute(placements=weight.placements)
+            distributed.all_reduce(local_of(weight.grad), group=self.ends)
         return losses
 
 
@@ -102,14 +119,16 @@ def pipelined(
         CaptureError: the model cannot be cut, or the schedule takes no such number of micro-batches.
     """
     count = layout.pipeline * layout.interleave
+    mesh = mesh_of(layout, device_type)
+    assert mesh is not None, "the layout says how"
+    if layout.tensor > 1:
+        split(model, mesh["tensor"], shares_tokens=layout.shares_tokens)
     order = order_of(model, batches[0], autocast)
     if len(order.blocks) < count:
         raise CaptureError(
             f"--parallel: {layout.text}: {type(model).__name__} has {len(order.blocks)} equal blocks, expected at "
             f"least {count}, one for each stage"
         )
-    mesh = mesh_of(layout, device_type)
-    assert mesh is not None, "the layout says how"
     narrow = precision.autocast if layout.is_sharded else None
     activation = torch.empty_like(
         order.activation, dtype=getattr(torch, narrow.value) if narrow else None, requires_grad=True
@@ -126,10 +145,11 @@ def pipelined(
         if layout.is_sharded:
             shard(stage, blocks, mesh, layout, precision)
         join(stage, blocks, index, count)
+        module = replicated(stage, mesh) if layout.is_replicated else stage
         is_last = index == count - 1
         stages.append(
             _ScheduledStage(
-                stage,
+                module,
                 index,
                 count,
                 torch.device(device_type),
@@ -146,4 +166,14 @@ def pipelined(
         raise CaptureError(f"accumulate: found {len(batches)} micro-batches in {layout.text}: {reason}") from failure
     modules = [each.submod for each in stages]
     whole = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
-    return Pipeline(whole, stages, schedule, torch.empty(len(batches)) if stages[-1].is_last else None)
+    targets = torch.empty(len(batches)) if stages[-1].is_last else None
+    own = set(whole.modules())
+    ties = [(module, name) for _, part in parts for module, name in part.ties if module in own]
+    return Pipeline(whole, stages, schedule, targets, ties, _ends(layout) if order.ties else None)
+
+
+def _ends(layout: Layout) -> Any:  # noqa: ANN401 - PyTorch's annotation is the same
+    """Return the group of a rank of the first stage and its like of the last; all ranks make it together."""
+    last = layout.ranks - layout.ranks_of_stage
+    pairs = [[each, last + each] for each in range(layout.ranks_of_stage)]
+    return distributed.new_subgroups_by_enumeration(pairs)[0]  # type: ignore[no-untyped-call]

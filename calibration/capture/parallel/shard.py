@@ -51,7 +51,7 @@ def spread(
     if layout.is_sharded:
         shard(model, blocks_of(model), mesh, layout, precision)
         return model
-    return _replicated(model) if layout.copies > 1 else model
+    return replicated(model, mesh) if layout.copies > 1 else model
 
 
 def mesh_of(layout: Layout, device_type: str) -> DeviceMesh | None:
@@ -98,8 +98,11 @@ def narrow_type_of(model: nn.Module) -> torch.dtype | None:
     return next((each.param_dtype for each in policies), None)
 
 
-def partitioned(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return an optimizer that updates the parameters of this rank alone, and sends them to the others (ZeRO-1)."""
+def partitioned(optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    """Return an optimizer that updates the parameters of this rank alone, and sends them to the others (ZeRO-1).
+
+    The others are those with copies of the model.
+    """
     with warnings.catch_warnings():
         # Optimizers beside it are compiled by torch.jit when they are imported.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -107,22 +110,25 @@ def partitioned(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     taken = inspect.signature(type(optimizer)).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in taken}
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    return ZeroRedundancyOptimizer(parameters, optimizer_class=type(optimizer), **options)
+    group = next(each.process_group for each in model.modules() if isinstance(each, DistributedDataParallel))
+    return ZeroRedundancyOptimizer(parameters, optimizer_class=type(optimizer), process_group=group, **options)
 
 
-def _replicated(model: nn.Module) -> DistributedDataParallel:
-    found = DistributedDataParallel(model, init_sync=False)
-    found.register_comm_hook(None, _reduce)
+def replicated(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
+    """Return a model, or a stage of one, in DistributedDataParallel."""
+    group = mesh["copies"].get_group()
+    found = DistributedDataParallel(model, process_group=group, init_sync=False)
+    found.register_comm_hook(group, _reduce)
     return found
 
 
 def _reduce(
-    _: object,
+    group: distributed.ProcessGroup | None,
     bucket: distributed.GradBucket,  # type: ignore[name-defined]  # PyTorch asks for this annotation
 ) -> torch.futures.Future[torch.Tensor]:
     """Sum a bucket over all ranks, which PyTorch's own reduction does as well, but not in a fake process group."""
     reduced = bucket.buffer()
-    distributed.all_reduce(reduced, async_op=True)
+    distributed.all_reduce(reduced, group=group, async_op=True)
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(reduced)
     return done

@@ -6,7 +6,7 @@ runs the forward of the model: a later one with the activation that it received 
 the last until their last block returns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -61,14 +61,18 @@ class _Behind(Exception):  # noqa: N818 - no error
 
 
 class _Received(nn.Module):
-    """Stands in a later stage for a module before the blocks, as the embedding."""
+    """Stands in a later stage for a module before the blocks, as the embedding.
 
-    def __init__(self, received: list[torch.Tensor]) -> None:
+    Of tokens that ranks share, what runs before the blocks gets the shape of all, without memory.
+    """
+
+    def __init__(self, received: list[torch.Tensor], whole: torch.Size) -> None:
         super().__init__()
-        self._received = received
+        self._received, self._whole = received, whole
 
     def forward(self, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401 - as the module's
-        return self._received[0]
+        (received,) = self._received
+        return received if received.shape == self._whole else received.new_empty(()).expand(self._whole)
 
 
 @dataclass
@@ -78,15 +82,19 @@ class Order:
     Attributes:
         blocks: in their order.
         before, behind: modules with parameters that run before the first block, and behind it.
-        activation: the input of the first block.
+        activation: the input of the first block, of tokens that ranks share those of this rank.
+        whole: the shape of that before it was shared.
         results: the tensors that the model returns.
+        ties: modules and names of parameters, of which the first stage has one and the last another.
     """
 
     blocks: list[nn.Module]
     before: list[nn.Module]
     behind: list[nn.Module]
     activation: torch.Tensor
+    whole: torch.Size
     results: tuple[torch.Tensor, ...]
+    ties: list[tuple[nn.Module, str]]
 
 
 def order_of(model: nn.Module, given: Given, autocast: Autocast) -> Order:
@@ -99,7 +107,12 @@ def order_of(model: nn.Module, given: Given, autocast: Autocast) -> Order:
     within = {id(each) for block in blocks for each in block.modules()}
     found: dict[bool, dict[int, nn.Module]] = {False: {}, True: {}}
     inputs: list[torch.Tensor] = []
+    sizes: list[torch.Size] = []
     hooks = []
+
+    def note_size(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(x.shape)
+        return x
 
     def note_input(x: torch.Tensor) -> torch.Tensor:
         inputs.append(x)
@@ -116,7 +129,10 @@ def order_of(model: nn.Module, given: Given, autocast: Autocast) -> Order:
             )
         if names:
             hooks.append(module.register_forward_pre_hook(lambda own, _: found[bool(inputs)].__setitem__(id(own), own)))
-    hooks += [each.register_forward_pre_hook(on_first(note_input), with_kwargs=True) for each in blocks]
+    for block in blocks:
+        # Between the two are hooks that share tokens.
+        hooks.append(block.register_forward_pre_hook(on_first(note_size), with_kwargs=True, prepend=True))
+        hooks.append(block.register_forward_pre_hook(on_first(note_input), with_kwargs=True))
     args, kwargs = given
     with torch.no_grad(), autocast():
         results = _tensors(model(*args, **kwargs))
@@ -128,7 +144,16 @@ def order_of(model: nn.Module, given: Given, autocast: Autocast) -> Order:
             "at least two modules of one class"
         )
     whole = results if isinstance(results, tuple) else (results,)
-    return Order(blocks, list(found[False].values()), list(found[True].values()), inputs[0].detach(), whole)
+    before, behind = (list(found[is_behind].values()) for is_behind in (False, True))
+    ties = [*_shared(before, behind), *_shared(behind, before)]
+    return Order(blocks, before, behind, inputs[0].detach(), sizes[0], whole, ties)
+
+
+def _shared(modules: Iterable[nn.Module], others: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str]]:
+    """Yield the parameters of modules that others have, too."""
+    found = {id(each) for other in others for each in other.parameters(recurse=False)}
+    for module in modules:
+        yield from ((module, name) for name, each in module.named_parameters(recurse=False) if id(each) in found)
 
 
 def cut(model: nn.Module, order: Order, index: int, count: int, autocast: Autocast) -> tuple[Stage, list[nn.Module]]:
@@ -143,7 +168,7 @@ def cut(model: nn.Module, order: Order, index: int, count: int, autocast: Autoca
     for owner in list(model.modules()):
         for name, child in list(owner.named_children()):
             if id(child) in before:
-                setattr(owner, name, _Received(stage.received))
+                setattr(owner, name, _Received(stage.received, order.whole))
             elif id(child) in behind:
                 setattr(owner, name, nn.Identity())
         for place in [at for at, child in enumerate(owner.children()) if id(child) in others][::-1]:

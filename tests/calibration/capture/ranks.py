@@ -161,7 +161,9 @@ def collectives_of(folder: str, layout: str, rank: int) -> list[Collective]:
     with rank_of(ranks):
         torch.manual_seed(0)
         iteration = prepare(asked, asked.make_model(), "cpu", foreach=True)
-        iteration.run(lambda _: None)
+        # In the second forward of DistributedDataParallel ranks agree on the order of its buckets.
+        for _ in range(1 + asked.layout.is_replicated):
+            iteration.run(lambda _: None)
         with Collectives() as collectives:
             iteration.run(lambda _: None)
         found: list[Collective] = collectives.found

@@ -109,8 +109,7 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
         ("fsdp=4,interleave=2", "found interleave in 'fsdp=4,interleave=2', expected it beside pp=N"),
-        ("pp=2,ddp=2", "found 'pp=2,ddp=2', expected pp=N alone or beside fsdp=N"),
-        ("pp=2,tp=2", "found 'pp=2,tp=2', expected pp=N alone"),
+        ("pp=2,ranks=4", "found 'pp=2,ranks=4', expected pp=N, for stages are cut here, or ranks=N"),
         ("pp=2,pp=2", "expected one of pp and pp"),
     ],
 )
@@ -264,10 +263,10 @@ def test_zero1_keeps_states_of_its_own_parameters_and_sends_these() -> None:
     assert sum(each.nbytes for each in sent) == 17568
 
 
-@pytest.mark.parametrize("layout", ["ddp=4", "zero1=4", "fsdp=4", "hsdp=2x2", "tp=2", "fsdp=2,tp=2"])
+@pytest.mark.parametrize("layout", ["ddp=4", "zero1=4", "fsdp=4", "hsdp=2x2", "tp=2", "fsdp=2,tp=2", "pp=2,tp=2"])
 def test_plans_of_ranks_keep_the_contract(layout: str) -> None:
     """Whatever runs beside kernels is ordered with them."""
-    machine = simulator(captured(layout))
+    machine = simulator(capture(asked_of(layout, 0), CaptureDevice()))
 
     check_plan(machine.completed((PyTorch().plan(machine.setting()),))[0])
 
@@ -694,6 +693,55 @@ def test_shards_of_a_stage_are_reduced_once() -> None:
     assert {each.nbytes for each in collectives(step) if each.kind is CollectiveKind.SEND} == {6 * 16 * 2}
 
 
+@pytest.mark.parametrize("layout", ["pp=2,ddp=2", "pp=2,zero1=2"])
+def test_copies_of_a_stage_sum_their_gradients_once(layout: str) -> None:
+    """Behind the last micro-batch, in one bucket of a block; with ZeRO-1 each parameter is then sent by its rank."""
+    step = stage(layout, 0)
+
+    found = [each for each in collectives(step) if not each.is_point_to_point]
+    assert found[0] == Collective(CollectiveKind.ALL_REDUCE, BLOCK, "float32", ranks=2)
+    sent = [each.nbytes for each in found[1:] if each.kind is CollectiveKind.BROADCAST]
+    assert sum(sent) == (BLOCK if "zero1" in layout else 0)
+    assert len(found) == 1 + len(sent)
+
+
+def test_stages_of_split_layers_send_the_tokens_of_a_rank() -> None:
+    """Half of 65,536 B; later stages sum no embedding, but what the loss sums over classes."""
+    first, last = stage("pp=2,tp=2", 0), stage("pp=2,tp=2", 1)
+
+    for step, stride in ((first, 2), (last, -2)):
+        sent = {(each.nbytes, each.stride) for each in collectives(step) if each.is_point_to_point}
+        assert sent == {(32768, stride)}
+    summed = [
+        Counter(each.nbytes for each in collectives(step, F) if each.kind is CollectiveKind.ALL_REDUCE)
+        for step in (first, last)
+    ]
+    assert summed == [{65536: 4}, {4096: 3 * 4}]
+
+
+@pytest.mark.parametrize(
+    ("layout", "nbytes", "stride"), [("pp=3", 512, 2), ("pp=2,fsdp=2", 256, 2), ("pp=2,tp=2,sp=never", 256, 2)]
+)
+def test_first_and_last_stage_sum_the_gradient_of_a_weight_that_both_have(
+    layout: str, nbytes: int, stride: int
+) -> None:
+    """8 x 16 numbers in float32, of which a shard, or a rank of split layers, has half; last of the collectives."""
+
+    def model() -> nn.Module:
+        made = Planned()
+        made.blocks.append(Block())
+        return made
+
+    stages = parse_layout(layout).pipeline
+    for position in range(stages):
+        step = stage(
+            layout, position, make_model=model, make_inputs=lambda: ((torch.zeros(2, 4, dtype=torch.int64),), {})
+        )
+        has_both = position in (0, stages - 1)
+        of_both = Collective(CollectiveKind.ALL_REDUCE, nbytes, "float32", 2, stride)
+        assert (collectives(step, B)[-1] == of_both) is has_both
+
+
 def bare() -> nn.Module:
     model = Net()
     model.scale = nn.Parameter(torch.ones(1))
@@ -719,7 +767,10 @@ def test_a_pipeline_that_cannot_run_is_refused(asked: dict[str, object], message
 
 @pytest.mark.parametrize(
     "layouts",
-    [("fsdp=2,tp=2", "pp=2,fsdp=2"), pytest.param(("fsdp=2", "tp=2", "hsdp=2x2"), marks=pytest.mark.thorough)],
+    [
+        ("fsdp=2,tp=2", "pp=2,ddp=2"),
+        pytest.param(("fsdp=2", "tp=2", "hsdp=2x2", "pp=2,fsdp=2", "pp=2,tp=2"), marks=pytest.mark.thorough),
+    ],
 )
 def test_processes_over_gloo_run_the_captured_collectives(layouts: tuple[str, ...], tmp_path: Path) -> None:
     """Two or four of them, of which those of one stage do the same as its captured rank."""
