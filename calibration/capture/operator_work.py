@@ -117,6 +117,10 @@ _ONCE: Final = frozenset(
     sum mean amax amin max min argmax argmin prod any all cumsum cumprod norm linalg_vector_norm
     embedding_dense_backward scatter_add scatter_add_ index_add index_add_ native_dropout native_dropout_backward
     nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward _masked_scale _amp_update_scale_
+    elu_backward softplus_backward leaky_relu_backward hardsigmoid_backward hardtanh_backward mish_backward glu_backward
+    mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
+    log_sigmoid_backward binary_cross_entropy binary_cross_entropy_backward hardswish hardswish_backward
+    binary_cross_entropy_with_logits
     """.split()
 )
 """One FLOP for each element of the largest operand."""

@@ -1,5 +1,6 @@
 """How a way to make a model fit is done: a command, or the lines of Python of a changed loop."""
 
+import re
 from collections.abc import Iterator
 from math import isqrt
 from typing import Final
@@ -14,6 +15,13 @@ from vdnnsim.policies.iterations.segments import is_sequence, modules
 from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.units import GIB, MIB
 
+_IMPORTS: Final = {
+    "partial": "from functools import partial",
+    "bitsandbytes": "import bitsandbytes",
+    "cross_entropy": "from torch.nn.functional import cross_entropy",
+    "checkpoint": "from torch.utils.checkpoint import checkpoint",
+}
+"""By the name that a line uses."""
 SEARCH: Final = "optimal"
 """Of `apply` by default."""
 
@@ -32,6 +40,8 @@ def how_to(result: ScenarioResult, way: Way) -> str:
             f"    (loss_of(model(part)) / {way.rounds}).backward()",
             "optimizer.step(); optimizer.zero_grad()",
         )
+    text = "\n".join(lines)
+    lines = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", text)] + lines
     applies_too = recomputes and way.change is Change.MICRO_BATCHES
     if applies_too:
         lines.append("# or with the model as it is, in a shell:")
@@ -90,8 +100,6 @@ def _checkpointed_blocks(result: ScenarioResult, loop: Loop) -> Iterator[str]:
     if loop.checkpointing:
         assert result.captured is not None, "loops are of captured models"
         name = class_of_blocks(result.captured.base).rpartition(".")[2]
-        yield "from functools import partial"
-        yield "from torch.utils.checkpoint import checkpoint"
         yield "for each in model.modules():"
         yield f'    if type(each).__name__ == "{name}":'
         yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
@@ -104,7 +112,6 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     segments = equal_segments(parts, isqrt(len(parts)))
     if isinstance(workload, CapturedWorkload) and is_sequence(workload):
         size = max(1, len(parts) // len(segments))
-        yield "from torch.utils.checkpoint import checkpoint"
         yield "def section(x, blocks, *more):  # more: what your blocks take beside x"
         yield "    for block in blocks:"
         yield "        x = block(x, *more)"
@@ -116,5 +123,4 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
         return
     layers = workload.graph.layers
     where = listed([f"{layers[each.layers[0]].name} to {layers[each.layers[-1]].name}" for each in segments[:-1]])
-    yield "from torch.utils.checkpoint import checkpoint"
     yield f"x = checkpoint(section, x, use_reentrant=False)  # within forward, once for each of {where}"
