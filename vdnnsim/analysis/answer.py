@@ -37,6 +37,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         held_bytes: peak of the process; 0 without a plan.
         in_pieces: whether there would be memory enough, but in pieces that are too small.
         reason: why it does not run or fit, beyond its memory; empty where there is none.
+        has_fewer_pairs: whether samples are compared with one another, and its micro-batches compare their own alone.
         untried: whether it was not tried, or not to its end.
         cut_short: whether time ran out while a plan was searched.
     """
@@ -55,6 +56,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 0
     in_pieces: bool = False
     reason: str = ""
+    has_fewer_pairs: bool = False
     untried: bool = False
     cut_short: bool = False
 
@@ -96,11 +98,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ranked(ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Return ways, best first: by whether they fit, and by throughput; last come other batches, sequences and cards."""
+    """Return ways, best first: by whether they fit, and throughput; last come other losses, batches and cards."""
 
     def key(way: Way) -> tuple[int, int, float]:
         if way.fits or way.is_tight:
-            is_other = way.change in (Change.BATCH, Change.SEQUENCE, Change.CARD)
+            is_other = way.has_fewer_pairs or way.change in (Change.BATCH, Change.SEQUENCE, Change.CARD)
             return int(way.is_tight), int(is_other), -way.samples_per_s
         return (2, 0, way.held_bytes) if way.iteration_s else (3, 0, 0.0)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from vdnnsim.dnn.captured_check import check_captured_step
-from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated
+from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, has_pairs, interpolated
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.training_loops import Loop
@@ -153,6 +153,11 @@ class CapturedModel:
             self._lengths |= {each.tokens: each for each in captured}
             known |= self._lengths
         return tuple(known[each] for each in lengths)
+
+    @property
+    def compares_samples(self) -> bool:
+        """Whether its loss compares the samples of a batch with one another, by captures at two batch sizes or more."""
+        return any(has_pairs(self.base, each) for each in self._steps.values() if each is not self.base)
 
     @property
     def batches(self) -> str:

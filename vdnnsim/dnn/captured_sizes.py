@@ -90,6 +90,17 @@ def _with_distinct_tensors(step: CapturedStep) -> CapturedStep:
     return msgspec.structs.replace(step, tensors=tuple(numbers), operations=tuple(operations))
 
 
+def has_pairs(first: CapturedStep, second: CapturedStep) -> bool:
+    """Return whether a tensor has two dimensions that grow with the batch, as similarities of all pairs of samples."""
+    small, large = first.batch_size, second.batch_size
+
+    def growing(one: Tensor, other: Tensor) -> int:
+        sizes = zip(one.shape, other.shape, strict=False)
+        return sum(size != wider and size * large == wider * small for size, wider in sizes)
+
+    return any(growing(*each) > 1 for each in zip(first.tensors, second.tensors, strict=False))
+
+
 def without_efforts(step: CapturedStep) -> CapturedStep:
     """Return a step without what its operations compute and move, which decides its time alone."""
     operations = (msgspec.structs.replace(each, flop={}, bytes_moved=0, work=None) for each in step.operations)

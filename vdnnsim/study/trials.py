@@ -167,6 +167,7 @@ class Trials:
         """Return a way with its result, or why there is none; in a pool of its own it holds what is in use."""
         workload, gpu = scenario.workload, scenario.server.gpu
         assert isinstance(workload, CapturedWorkload), "so is that of the scenario"
+        assert scenario.captured is not None, "as it is of a captured model"
         own = self.scenario.server
         is_applied = scenario.server.name == own.name and scenario.server != own
         way = Way(
@@ -179,6 +180,7 @@ class Trials:
             memory_bytes=own.gpu.memory_bytes if is_applied else gpu.memory_bytes,
             is_applied=is_applied,
             expandable=scenario.memory_model is GROWING,
+            has_fewer_pairs=change is Change.MICRO_BATCHES and scenario.captured.compares_samples,
             reason=found if isinstance(found, str) else "",
             untried=found == LATE,
         )

@@ -93,6 +93,8 @@ def _what(result: ScenarioResult, way: Way) -> str:
 
 def _results(result: ScenarioResult, way: Way) -> str:
     """Return how the results of a step differ; empty where they are the same."""
+    if way.has_fewer_pairs:
+        return "fewer pairs"
     if way.change is Change.MICRO_BATCHES and _normalizes(result):
         return "normalized in parts"
     if way.change in (Change.BATCH, Change.SEQUENCE):
@@ -149,7 +151,12 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
             "`by apply`: `vdnnsim apply` places buffers in memory that it reserves once, without gaps. `vdnnsim run "
             "--policy` and `vdnnsim machines` replay a plain loop under PyTorch's allocator, whose gaps come on top."
         )
-    if any(way.change is Change.MICRO_BATCHES for way in ways):
+    if any(way.has_fewer_pairs for way in ways):
+        yield (
+            "`fewer pairs`: samples of a batch are compared with one another, as in a contrastive loss; those of a "
+            "micro-batch are compared among themselves alone, so that gradients are other ones."
+        )
+    elif any(way.change is Change.MICRO_BATCHES for way in ways):
         yield "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch."
     if any(way.change is Change.MICRO_BATCHES for way in ways) and _normalizes(result):
         yield "`normalized in parts`: batch normalization sees a micro-batch."
