@@ -26,6 +26,8 @@ MOST_JUDGED: Final = 5
 """Plans that are made when an order is judged, each for less memory."""
 MOST_LATE: Final = 4
 """Shares that are tried after the deadline, while nothing fits."""
+LEAST_COPIED: Final = tuple(2.0**at for at in range(-10, 0))
+"""Parts of the bytes that are moved, of which smaller buffers stay where copies take the host or the link too long."""
 NEAR: Final = 1e-3
 """Gap to a lower bound, as a fraction, that need not be reduced."""
 
@@ -143,6 +145,7 @@ class Fitting:
         if not (deadline if known else deadline.with_grace).allows(self.best.plan_s):
             return False
         found = known if known and known.timetable.movement.problem is order.problem else self.first(deadline)
+        found = self._with_fewer_copies(found, deadline)
         for number, share in enumerate((1.0, *LESS)):
             if not deadline.allows(self.best.plan_s) and (found or deadline.with_grace.is_over or number > MOST_LATE):
                 return False
@@ -158,6 +161,28 @@ class Fitting:
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
                 found = self._faster(found, self._repaired(problem, optimum, deadline))
         return not deadline.is_over
+
+    def _with_fewer_copies(self, found: Candidate | None, deadline: Deadline) -> Candidate | None:
+        """Return a plan that leaves small buffers on the GPU, or the one found where none such is faster.
+
+        Each copy has a latency, and takes calls of the host, which timetables do not count.
+        """
+        order, most = self.order, len(self.order.problem.idle)
+        for part in LEAST_COPIED:
+            if not found or found.seconds <= order.optimum.seconds * (1 + NEAR) or deadline.is_over:
+                break
+            large = [each for each in order.problem.idle if each.nbytes >= part * order.optimum.away_bytes]
+            if len(large) == most:
+                continue
+            problem, most = order.problem.with_idle(large), len(large)
+            optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline)
+            if optimum is None or optimum.seconds >= found.seconds or not deadline.allows(self.best.plan_s):
+                break
+            made = self._planned(problem, optimum, deadline, deadline)
+            if isinstance(made, Candidate) and made.seconds < found.seconds:
+                self.best.offer(made)
+                found = made
+        return found
 
     def _planned(
         self, problem: Problem, optimum: Optimum, search_until: Deadline, deadline: Deadline

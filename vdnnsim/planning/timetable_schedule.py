@@ -1,6 +1,8 @@
 """A timetable as the steps of a schedule, and the algorithms of its kernels."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from vdnnsim.cost.table import KernelChoice, KernelCost
 from vdnnsim.dnn.layers import Phase
@@ -15,22 +17,35 @@ def steps_of(timetable: Timetable) -> list[ScheduleStep]:
     runs = [each.run for each in movement.problem.kernels]
     sent = released = fetched = 0
     for number, run in enumerate(runs):
-        maker = runs[max(0, number - 1)]
-        while sent < len(movement.chunks) and movement.issued[sent] <= number:
-            chunk = movement.chunks[sent]
-            steps.append(Offload((chunk.wait.buffer,), maker.layer, maker.phase, extent=chunk.extent))
-            sent += 1
+        maker, first = runs[max(0, number - 1)], sent
+        sent = max(sent, bisect_right(movement.issued, number))
+        for buffers, extent in _together(movement.chunks[first:sent]):
+            steps.append(Offload(buffers, maker.layer, maker.phase, extent=extent))
         if timetable.released[number] > released:
             steps += _waits(movement.chunks[released : timetable.released[number]])
             released = timetable.released[number]
         steps += states.room_for(number)
-        for chunk in movement.returning[fetched : timetable.fetched[number]]:
-            steps.append(
-                Prefetch((chunk.wait.buffer,), run.layer, run.phase, chunk.wait.next == number, extent=chunk.extent)
-            )
+        returning = movement.returning[fetched : timetable.fetched[number]]
+        # Chunks are in the order of their next uses.
+        needed = bisect_right(returning, number, key=lambda each: each.wait.next)
+        for chunks, is_needed in ((returning[:needed], True), (returning[needed:], False)):
+            for buffers, extent in _together(chunks):
+                steps.append(Prefetch(buffers, run.layer, run.phase, is_needed, extent=extent))
         fetched = max(fetched, timetable.fetched[number])
         steps += [*states.before(number), run, *states.behind(number)]
     return steps
+
+
+def _together(chunks: Sequence[Chunk]) -> Iterator[tuple[tuple[int, ...], range | None]]:
+    """Yield buffers that are copied whole one after the other, and parts one by one.
+
+    What is copied together waits for the compute stream once: each event and wait is a call of the host.
+    """
+    for is_whole, alike in groupby(chunks, lambda each: each.extent is None):
+        if is_whole:
+            yield tuple(each.wait.buffer for each in alike), None
+        else:
+            yield from (((each.wait.buffer,), each.extent) for each in alike)
 
 
 def _waits(chunks: Sequence[Chunk]) -> list[ScheduleStep]:

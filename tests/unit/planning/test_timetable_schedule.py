@@ -63,6 +63,15 @@ def test_copies_stand_before_the_kernels_that_need_their_memory() -> None:
     ]
 
 
+def test_whole_buffers_that_are_copied_at_once_wait_for_the_compute_stream_once() -> None:
+    """In 1000 B both maps may be back after the turn; conv1 is used first. What differs in its extent stands alone."""
+    x, y = INPUT.buffer, CONV1.buffer
+    whole, part = [Chunk(INPUT, 10, None), Chunk(CONV1, 10, None)], Chunk(CONV1, 5, range(5))
+    for chunks, back in ((whole, [(y, x)]), ([whole[0], part], [(y,), (x,)])):
+        steps = steps_of(timetable(1000, *chunks))
+        assert [each.buffers for each in steps if isinstance(each, Prefetch)] == back
+
+
 @pytest.mark.parametrize(
     "chunks",
     [
