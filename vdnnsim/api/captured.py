@@ -17,6 +17,9 @@ from vdnnsim.report.result_table import ResultTable, Shown
 from vdnnsim.units import Precision
 
 if TYPE_CHECKING:
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.dnn.training_loops import Loop
+    from vdnnsim.engine.host import Execution
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.policies.interface import Policy
 
@@ -148,7 +151,7 @@ def capture(  # noqa: PLR0913  # the words of the command
             **chosen,
         )
 
-        def of(batch_size: int, **changes: str | int) -> CapturedStep:
+        def of(batch_size: int, **changes: Any) -> CapturedStep:  # noqa: ANN401
             return captured(msgspec.structs.replace(request, batch_size=batch_size, **changes))[0]
 
         step = of(batch)
@@ -166,13 +169,49 @@ def capture(  # noqa: PLR0913  # the words of the command
         device = CaptureDevice(real=real, compiled=compile)
         step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
 
-        def of(batch_size: int, **changes: str | int) -> CapturedStep:
+        def of(batch_size: int, **changes: Any) -> CapturedStep:  # noqa: ANN401
             other, words = resized(inputs, batch_size), chosen | changes
             return captured_object(model, other, loss=loss, batch_size=None, device=device, **words)[0]
 
+    return _recapturable(step, of if not real and (isinstance(model, str) or batch is None) else None)
+
+
+def model_of(step: CapturedStep, way: "Execution", **words: Any) -> "CapturedModel":  # noqa: ANN401
+    """Return the model of a step; one captured here is captured again at other batch sizes and in other loops.
+
+    `words` are those of its loop that differ from what was asked for.
+    """
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.scenario.captured import as_executed
+
+    recapture = step.at_batch if isinstance(step, Captured) else None
+    if recapture is None:
+        return CapturedModel(as_executed(step, way))
+    # Captures are compared by their types as well.
+    base = CapturedStep(**msgspec.structs.asdict(step))
+
+    def in_loop(loop: "Loop") -> "CapturedModel | None":
+        changed = words | loop.changes
+        if loop.precision:
+            changed["precision"] = Precision(loop.precision)
+        try:
+            other = _recapturable(recapture(step.batch_size, **changed), recapture)
+        except CaptureError:
+            return None
+        return model_of(other, way, **changed)
+
+    return CapturedModel(
+        as_executed(base, way),
+        capture=lambda batch_size: as_executed(recapture(batch_size, **words), way),
+        # What Inductor makes of other loops is not captured.
+        capture_loop=None if step.compiled else in_loop,
+    )
+
+
+def _recapturable(step: CapturedStep, capture: Callable[..., CapturedStep] | None) -> Captured:
     found = Captured(**msgspec.structs.asdict(step))
-    if not real and (isinstance(model, str) or batch is None):
-        found.__dict__[_CAPTURE] = of
+    if capture is not None:
+        found.__dict__[_CAPTURE] = capture
     return found
 
 

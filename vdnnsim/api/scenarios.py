@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import Captured, policies_named, profile_named
+from vdnnsim.api.captured import model_of, policies_named, profile_named
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, DeviceError, InputError, OutputError, PolicyError
 from vdnnsim.files.messages import not_one_of
@@ -109,11 +109,23 @@ class LoadedScenario(Shown):
         table = plain_table(header, cells)
         return str(ResultTable(header, cells, titled_table(caption(self.scenario), table, (), ())))
 
-    def run(self) -> Simulation:
-        """Replay every policy, as `vdnnsim run` does, or raise PolicyError where no policy has a plan."""
+    def run(self, time_limit: str | None = None) -> Simulation:
+        """Replay every policy, as `vdnnsim run` does.
+
+        Args:
+            time_limit: how long each search may take, and how long what was not tried yet for a captured model, `60 s`.
+
+        Raises:
+            PolicyError: no policy has a plan.
+            InputError: the limit is no time above 0.
+        """
+        from vdnnsim.planning.deadline import TimeLimit
         from vdnnsim.policies.registry import known_policies
 
-        return Simulation.of(run_and_answer(self.scenario, known_policies()))
+        if time_limit is None:
+            return Simulation.of(run_and_answer(self.scenario, known_policies()))
+        limit = TimeLimit.parse(time_limit)
+        return Simulation.of(run_and_answer(self.scenario.limited(time_limit), known_policies(), limit=limit))
 
     def on(self, hardware: str) -> "LoadedScenario":
         """Return the same scenario on another machine.
@@ -180,16 +192,12 @@ def scenario_of_step(
     step: object, hardware: object, policy: str | Sequence[str], memory_model: str = "pytorch", execution: str = "eager"
 ) -> LoadedScenario:
     """Return the scenario of a captured step, whose words are those of `simulate`."""
-    from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
-    from vdnnsim.scenario.captured import as_executed, scenario_of
+    from vdnnsim.scenario.captured import scenario_of
 
     way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
-    captured = as_executed(_step_of(step), way)
-    recapture = step.at_batch if isinstance(step, Captured) else None
-    profile = profile_named(hardware, Path())
-    model = CapturedModel(captured, capture=recapture and (lambda size: as_executed(recapture(size), way)))
-    scenario = scenario_of(model, captured.model, profile, policies_named(policy), way)
+    profile, model = profile_named(hardware, Path()), model_of(_step_of(step), way)
+    scenario = scenario_of(model, model.base.model, profile, policies_named(policy), way)
     return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path())
 
 
@@ -200,8 +208,9 @@ def simulate(
     *,
     memory_model: str = "pytorch",
     execution: str = "eager",
+    time_limit: str | None = None,
 ) -> Simulation:
-    """Replay a captured model on a machine.
+    """Replay a captured model on a machine; where it does not fit, try what would make it fit.
 
     Args:
         step: a captured step, or its file.
@@ -210,13 +219,14 @@ def simulate(
         memory_model: the allocator, as in a scenario; `pytorch` is PyTorch's caching allocator,
             `pytorch(expandable_segments:True)` with this in PYTORCH_ALLOC_CONF.
         execution: `eager`, `cuda_graphs`, or `compiled`; of a step captured eagerly, that fuses operators by rule.
+        time_limit: as of `LoadedScenario.run`.
 
     Raises:
         ScenarioError: the file is not a captured step, or the memory model is unknown.
         ProfileError: there is no such profile, or it does not support the model's element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
-    return scenario_of_step(step, hardware, policy, memory_model, execution).run()
+    return scenario_of_step(step, hardware, policy, memory_model, execution).run(time_limit)
 
 
 def _step_of(step: object) -> CapturedStep:

@@ -12,8 +12,12 @@ import vdnnsim
 from calibration.capture.objects import resized
 from tests.refusals import refusal
 from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
+from vdnnsim.api.captured import model_of
 from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.engine.host import Execution
 from vdnnsim.errors import CaptureError, DeviceError, InputError, PolicyError, ProfileError, ScenarioError
+from vdnnsim.units import Precision
 
 CAPTURE: Any = vdnnsim.capture
 SIMULATE: Any = vdnnsim.simulate
@@ -306,3 +310,26 @@ def test_a_model_is_captured_at_other_batches() -> None:
     assert step.at_batch is not None
     assert step.at_batch(5).batch_size == 5
     assert vdnnsim.capture(net, torch.ones(8, 3), real=True).at_batch is None
+    model = model_of(step, Execution.EAGER)
+    assert model.workload(1000).batch_size == 1000
+    assert "between which all sizes grow on a line" in model.batches
+
+
+def test_a_model_that_does_not_fit_is_captured_in_other_loops() -> None:
+    """Weights of 12 GiB, gradients and states of 24 do not fit in 23.6; states of 8 bits are tried.
+
+    A loss of the user's own cannot be cut, so that loop is none.
+    """
+
+    def wide() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(32768, 32768) for _ in range(3)))
+
+    found = vdnnsim.simulate(vdnnsim.capture(wide, torch.zeros(64, 32768)), "rtx_4090", time_limit="1 s")
+    assert any("with adamw8bit in backward" in each and " a step" in each for each in found.advice)
+    assert not any("was not captured so" in each for each in found.advice)
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    model = model_of(step, Execution.EAGER).in_loop(Loop(precision="amp_bfloat16"))
+    assert model is not None
+    assert {each.precision for each in (model.base, model.workload(5).captured)} == {Precision.AMP_BFLOAT16}
+    own = vdnnsim.capture(net, torch.ones(8, 3), loss=torch.sum)
+    assert model_of(own, Execution.EAGER).in_loop(Loop(loss_chunks=4)) is None

@@ -132,7 +132,10 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         "more than that."
     )
     if any(way.untried and not way.cut_short for way in ways):
-        yield "`?`: not tried yet; the same command with `--time-limit '60 s'` goes on where it stopped."
+        yield (
+            "`?`: not tried yet; the same command with `--time-limit '60 s'`, in Python `time_limit=\"60 s\"`, goes on "
+            "where it stopped."
+        )
     for way in ways:
         if way.untried and way.cut_short:
             options = f"{way.loop.options} --policy '{way.policy}' --allocator preallocated:True --time-limit '60 s'"
