@@ -96,7 +96,9 @@ class FittedTable:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         kept = self._kept(options.max_width)
         widths = _widths(kept, options.max_width)
-        folded = [each for each in self.table.columns if each not in kept and each.title in self.table.folded]
+        below = [each for each in self.table.columns if each not in kept and each.title in self.table.folded]
+        same = [each for each in below if len(each.cells) > 1 == len(set(each.cells))]
+        folded = [each for each in below if each not in same]
         rows = [*zip(*(column.cells for column in kept), strict=True)]
         # With lines below it each row is a grid of its own, as wide as the others.
         grid = _grid(kept, widths, is_fixed=bool(folded))
@@ -111,7 +113,9 @@ class FittedTable:
                 yield from (Text(line, style=style) for line in _below(folded, row, options.max_width))
         if not folded:
             yield grid
-        left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in (*kept, *folded))
+        if same:
+            yield from map(Text, ("in every row:", *_below(same, 0, options.max_width)))
+        left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in (*kept, *below))
         if left_out:
             yield Text(f"too narrow for {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
 

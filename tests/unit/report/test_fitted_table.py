@@ -93,6 +93,15 @@ def test_on_no_terminal_a_number_is_cut(rows: list[tuple[str, ...]], width: int)
     assert all(len(line) <= width for line in printed(Table(columns, ("text",), "all"), width))
 
 
+def test_what_is_folded_and_the_same_in_every_row_is_said_once() -> None:
+    given = ("a", ("1", "2")), ("same", ("x" * 9,) * 2), ("other", ("y" * 9, "z" * 9))
+    columns = tuple(text_column(*each) for each in given)
+    assert printed(Table(columns, folded=("same", "other")), 8) == [
+        *("a", "1", "  other:", "  yyyyyy", "  yyy", "2", "  other:", "  zzzzzz", "  zzz"),
+        *("in every", "row:", "  same:", "  xxxxxx", "  xxx"),
+    ]
+
+
 HEADER = ("name", "parameters", "what_it_is")
 ROWS = [("vgg16", "138357544", "sixteen layers, of 3 by 3"), ("[b]", "1", "")]
 
