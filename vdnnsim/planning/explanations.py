@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -10,7 +11,9 @@ from vdnnsim.files.messages import listed
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.timetable import Timetable
-from vdnnsim.plans.certificate import SlowerKernel
+from vdnnsim.plans.certificate import Certificate, SlowerKernel
+from vdnnsim.plans.operations import Compute, Offload
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_bytes, format_seconds
 
 MOST_REASONS: Final = 3
@@ -126,3 +129,21 @@ def floor_bytes(kernel: Kernel) -> int:
 
 def _name(kernel: Kernel) -> str:
     return f"{kernel.run.phase.value} of {kernel.run.layer.name}"
+
+
+def of_another(plan: TrainingPlan, certificate: Certificate) -> Certificate:
+    """Return the certificate of a plan that another policy made, with the bound of one that was searched for."""
+    moved: Counter[str] = Counter()
+    layers = plan.workload.graph.layers
+    for each in plan.operations:
+        if isinstance(each, Offload):
+            moved[plan.buffers[each.buffer].name] += plan.copied_bytes(each)
+    again = (layers[each.layer].name for each in plan.operations if isinstance(each, Compute) and each.repeat)
+    return replace(
+        certificate,
+        offloaded=tuple(moved.items()),
+        on_host=(),
+        recomputed=tuple(dict.fromkeys(again)),
+        slower=(),
+        levers=(f"falls back to {plan.policy}: no faster plan was found that fits",),
+    )

@@ -10,7 +10,7 @@ where cuts are not good enough.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final, Protocol, TypeVar
 
@@ -62,15 +62,20 @@ def faster(one: Timed | None, other: Timed | None) -> Timed | None:
     return min(one, other, key=lambda each: each.seconds)
 
 
-@dataclass(frozen=True)
+@dataclass
 class OffloadSearch:
-    """A problem whose fluid optimum is known; memory can be released in granules."""
+    """A problem whose fluid optimum is known; memory can be released in granules.
+
+    Attributes:
+        look_s: longest time of a timetable so far.
+    """
 
     problem: Problem
     optimum: Optimum
     copies: Copies
     granule_bytes: int
     deadline: Deadline
+    look_s: float = field(default=0.0, init=False)
 
     def best(self, chunk_bytes: int | None) -> Timetable | None:
         """Return the fastest timetable found, or None where none fits.
@@ -146,15 +151,20 @@ class OffloadSearch:
         return Movement(self.problem, turn, chunks, self.copies.out_s, self.copies.in_s)
 
     def _timetable(self, chunks: Sequence[Chunk], turn: int) -> Timetable | None:
+        remaining_s = self.deadline.remaining_s
         movement = self._movement(chunks, turn)
         out_s = sum(self.copies.out_s(each.nbytes) for each in chunks)
         in_s = sum(self.copies.in_s(each.nbytes) for each in chunks)
         links = Links(movement.nbytes / out_s, movement.nbytes / in_s) if chunks else self.copies.best
         options = fastest_around(movement.stages, links, turn)
-        return movement.timetable(options) if options else None
+        made = movement.timetable(options) if options else None
+        self.look_s = max(self.look_s, self.deadline.spent_since(remaining_s))
+        return made
 
     def _is_enough(self, found: Timetable) -> bool:
-        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or self.deadline.is_over
+        # A plan of the best takes about as long as another timetable.
+        in_time = self.deadline.allows(2 * self.look_s)
+        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or not in_time
 
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return a local optimum under removing, adding and exchanging whole buffers."""

@@ -36,11 +36,13 @@ SHORT: Final = 0.01
 """Cost of the memory limit, as a fraction, above which the certificate says what fills the memory."""
 SHARE: Final = 0.4
 """Of the time left, for a plan without recomputation, and then for the recomputation bound."""
+LOOK: Final = 4
+"""Time of a relaxation, a try or a plan of an order, at least, as a multiple of that of a fluid optimum."""
 FAR: Final = 1.05
 """Factor to the kernels' time above which no plan is made without recomputation before others."""
 PLANNED: Final = 2.5
 """Weight of a kernel in the effort of a search whose orders are planned at once."""
-RESERVE: Final = 0.25
+RESERVE: Final = 0.5
 """Of the time limit, at most, for the plan of the best order."""
 
 
@@ -89,8 +91,7 @@ class Planner:
         best = Best(self.label, self.progress, self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
             complete = self._search_all(best, self.deadline)
-        found = best.found
-        timetable = found.timetable if found else all_away(self.problem, self._copies)
+        timetable = found.timetable if (found := best.found) else all_away(self.problem, self._copies)
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
@@ -102,6 +103,7 @@ class Planner:
             best.bound_s = inf
             return True
         ways = self._ways(deadline)
+        look_s = LOOK * deadline.spent_since(limit_s) / len(ways)
         begin = self._as_it_is(ways, best, deadline.part(SHARE))
         # With addresses, plans of other policies may fit without a search.
         if (best.found or self._has_addresses) and not deadline.allows(best.plan_s):
@@ -109,7 +111,8 @@ class Planner:
         if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
             # The best set without recomputation, and the smallest set with which every kernel can run.
             least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
-            return self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline, limit_s)
+            ways = list({way.on_host: way for way in (least, begin)}.values())
+            return self._recomputing(ways, best, deadline, limit_s, look_s)
         if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
             best.bound_s = optimum.seconds
         return begin.order is None or self._fitting(begin.order, best).search(deadline)
@@ -122,7 +125,7 @@ class Planner:
         """Return the sets that may be on the host, all that can be first, as far as time allows."""
         ways: list[_Way] = []
         for on_host in reversed(amounts(self.problem)):
-            problem = self._problem(iteration(self.workload), on_host)
+            problem = self.problem if on_host == self.movable else self._problem(iteration(self.workload), on_host)
             around = problem.around(problem.fullest)
             optimum = self._optimum(around, on_host, deadline)
             order = Order(frozenset(), around, optimum, self._states_s(problem, optimum.seconds)) if optimum else None
@@ -151,12 +154,13 @@ class Planner:
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
         return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
 
-    def _recomputing(self, ways: Collection[_Way], best: Best, deadline: Deadline, limit_s: float) -> bool:
+    def _recomputing(self, ways: list[_Way], best: Best, deadline: Deadline, limit_s: float, look_s: float) -> bool:
         """Find faster plans with recomputation; return whether the search completed."""
-        took_s = limit_s - deadline.remaining_s if best.found else inf
-        relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), deadline.part(SHARE))
-        best.bound_s = max(best.bound_s, relaxed.seconds)
-        searches = [self._search(way, best, deadline) for way in ways]
+        took_s = limit_s - deadline.remaining_s if best.found else look_s
+        if (until := deadline.part(SHARE)).allows(look_s):
+            bound = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), until)
+            best.bound_s = max(best.bound_s, bound.seconds)
+        searches = [self._search(way, best, deadline, look_s) for way in ways]
         # With addresses, orders are planned during the search.
         fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
@@ -186,7 +190,7 @@ class Planner:
             self._chunk_bytes,
         )
 
-    def _search(self, way: _Way, best: Best, deadline: Deadline) -> DropSearch:
+    def _search(self, way: _Way, best: Best, deadline: Deadline, look_s: float) -> DropSearch:
         search = DropSearch(
             Recomputation(iteration(self.workload), self.workload, self.costs),
             partial(self._problem, on_host=way.on_host),
@@ -197,6 +201,7 @@ class Planner:
             best.report,
             way.order,
             self._states_s,
+            look_s,
         )
         if not self._has_addresses:
             return search
@@ -205,7 +210,7 @@ class Planner:
             search,
             begin=None,
             found=None,
-            look_s=best.plan_s,
+            look_s=max(look_s, best.plan_s),
             weight=PLANNED,
             judged=lambda order, until: self._fitting(order, best).judged(until),
         )
@@ -255,8 +260,8 @@ class Planner:
 
     @property
     def _granule_bytes(self) -> int:
-        granule = self.limits.granule_bytes
-        return granule if self._has_addresses else extent_granule_bytes(self.limits.model, granule)
+        limits = self.limits
+        return limits.granule_bytes if self._has_addresses else extent_granule_bytes(limits.model, limits.granule_bytes)
 
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         problem = timetable.movement.problem
@@ -286,11 +291,9 @@ class Planner:
 
     @property
     def _bound_class(self) -> BoundClass:
-        asked = bool(self.movable), self.recompute
-        return next(each for each in BoundClass if (each.moves_states, each.recomputes) == asked)
+        return next(e for e in BoundClass if (e.moves_states, e.recomputes) == (bool(self.movable), self.recompute))
 
     def _of_all_rounds(self, seconds: float) -> float:
         """Return the bound of an iteration from that of one micro-batch with the update."""
-        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
-        update_s = sum(each.options[0].seconds for each in updates)
+        update_s = sum(each.options[0].seconds for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s

@@ -242,9 +242,7 @@ class _Program:
             run = list(zip(chosen, seconds, strict=True))
             for totals, rate in zip((left, back), self._rates, strict=True):
                 lp.grow(totals, 2 * at + 1, [(column, rate * factor) for column, factor in run])
-            lacking = [
-                (column, self._share(each.workspace_bytes)) for column, each in zip(chosen, fitting, strict=True)
-            ]
+            lacking = list(zip(chosen, (self._share(each.workspace_bytes) for each in fitting), strict=True))
             away = [(left[2 * at], -1.0), (back[2 * at + 1], 1.0)]
             lp.row(away)
             if at == turn:
@@ -259,8 +257,10 @@ class _Program:
             lp.row([*lacking, *away], spare)
             if kernel.content_bytes > self._host_bytes:
                 lp.row(lacking, spare + self._share(self._host_bytes))
-        passing = [(self._kept[each][1], -self._share(sizes[each[0]])) for each in self._temporaries]
-        self._enter_crossings(contents, left, back, passing)
+        # In one column, as every check counts them.
+        passed, temporaries = lp.column(), [(self._kept[each][1], sizes[each[0]]) for each in self._temporaries]
+        lp.equal([(passed, -1.0), *((column, self._share(nbytes)) for column, nbytes in temporaries)])
+        self._enter_crossings(contents, left, back, (passed, -1.0))
         due, begun = self._recomputations(count)
         ready = sums_of(((each.first + 1, self._end + 1, each.nbytes) for each in contents), self._end + 1)
         coming = sums_of(((0, each.idle[-1].next, each.nbytes) for each in contents), self._end + 1)
@@ -271,10 +271,10 @@ class _Program:
             lp.grow(computed, at, paused)
             lp.row([(due[at], 1.0), (computed[at], -1.0)])
             lp.row([(computed[at], 1.0), (begun[at], -1.0)])
-            lp.row([(left[min(2 * at + 1, 2 * count)], 1.0), *passing], self._share(ready[position]))
-            lp.row([(left[-1], 1.0), (back[2 * at], -1.0), *passing], self._share(coming[position]))
+            lp.row([(left[min(2 * at + 1, 2 * count)], 1.0), (passed, -1.0)], self._share(ready[position]))
+            lp.row([(left[-1], 1.0), (back[2 * at], -1.0), (passed, -1.0)], self._share(coming[position]))
 
-    def _enter_crossings(self, contents: list[Content], left: list[int], back: list[int], passing: list[Term]) -> None:
+    def _enter_crossings(self, contents: list[Content], left: list[int], back: list[int], passing: Term) -> None:
         """Limit what is offloaded by a check and prefetched after another, one of them the shortest of memory."""
         checks, kernels = self._checks, self._problem.kernels
         tight = max(range(self._at(self._turn), len(checks)), key=lambda each: floor_bytes(kernels[checks[each]]))
@@ -284,7 +284,7 @@ class _Program:
             again = [each for each in over if len(each.makers) == 1 and self._is_around(each.idle[-1])]
             terms = [(self.dropped[each.name], self._share(each.nbytes)) for each in again if each.name in self.dropped]
             moved = (left[2 * one + 1], 1.0), (back[2 * other], -1.0)
-            self.lp.row([*terms, *moved, *passing], self._share(sum(each.nbytes for each in over)))
+            self.lp.row([*terms, *moved, passing], self._share(sum(each.nbytes for each in over)))
 
     def _recomputations(self, count: int) -> tuple[list[int], list[int]]:
         """Return the time of recomputations that are due at each check, and of those that may have begun."""

@@ -11,7 +11,6 @@ The plan of a captured model runs in a loop that applies it (`vdnnsim.plan`, `ap
 be placed there; if none can, with expandable segments, and then as the allocator is set. The certificate says which.
 """
 
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,11 +25,11 @@ from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, preallocated, settings_of
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import Deadline, TimeLimit
+from vdnnsim.planning.explanations import of_another
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
-from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -63,6 +62,8 @@ MOST_TURNS: Final = 8
 """Plans by bytes that are made, each for less of the memory that is reserved ahead."""
 LESS: Final = 0.03
 """Of the memory, which is left free beyond what the first plan lacks, twice as much for the third, and so on."""
+TRIAL: Final = 8
+"""Time of a trial, which of thousands of layers takes seconds, as a multiple of that of a placement."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 AT_ONCE: Final = (Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe)
@@ -198,8 +199,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
         While nothing fits, they are tried until the end of the grace.
         """
-        certificate, trial = plan.certificate, setting.trials.run_trial(plan)
+        certificate = plan.certificate
         assert certificate is not None
+        remaining_s = deadline.remaining_s
+        placed = setting.place(plan)
+        if isinstance(placed, Placement) and not deadline.allows(TRIAL * deadline.spent_since(remaining_s)):
+            return plan, True
+        trial = setting.trials.run_trial(plan)
         best, best_s = plan, trial.cost_s if trial.fits else inf
         look_s, is_by_bytes = 0.0, setting.limits.model is MemoryModel.IDEAL
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
@@ -223,7 +229,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 trial = setting.trials.run_trial(other)
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
                     best_s = trial.cost_s
-                    best = replace(other, policy=self.label, passes=(), certificate=taken(other, certificate))
+                    best = replace(other, policy=self.label, passes=(), certificate=of_another(other, certificate))
             look_s = max(look_s, deadline.spent_since(remaining_s))
         return best, best_s < inf
 
@@ -263,23 +269,6 @@ def _models(setting: Setting) -> dict[MemoryChoice | None, str]:
     if not settings.expandable_segments:
         models[replace(settings, expandable_segments=True)] = "PyTorch's allocator with expandable segments"
     return {**models, None: plain}
-
-
-def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
-    moved: Counter[str] = Counter()
-    layers = plan.workload.graph.layers
-    for each in plan.operations:
-        if isinstance(each, Offload):
-            moved[plan.buffers[each.buffer].name] += plan.copied_bytes(each)
-    again = (layers[each.layer].name for each in plan.operations if isinstance(each, Compute) and each.repeat)
-    return replace(
-        certificate,
-        offloaded=tuple(moved.items()),
-        on_host=(),
-        recomputed=tuple(dict.fromkeys(again)),
-        slower=(),
-        levers=(f"falls back to {plan.policy}: no faster plan was found that fits",),
-    )
 
 
 def _movable(workload: Workload) -> frozenset[int]:
