@@ -9,7 +9,7 @@ import pkgutil
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -21,6 +21,7 @@ from torch import nn
 from torch._dynamo import config as dynamo_config
 from torch._dynamo import trace_rules
 from torch._functorch import config as functorch_config
+from torch._functorch import partitioners
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor.codegen.triton import TritonKernel
@@ -33,7 +34,7 @@ from calibration.capture.fake_tensors import FakeTensors
 from calibration.capture.inductor_card import CUDA, card, decomposing_for_cuda, move, propagate
 from calibration.capture.recorder import Recorder
 from calibration.capture.schemas import arguments_of
-from calibration.capture.wrapped import refuse_compiled
+from calibration.capture.wrapped import is_sharded, refuse_compiled
 from vdnnsim.dnn.step import Access
 
 _ACCESSES: Final = (("in_out_ptr", Access.UPDATE), ("in_ptr", Access.READ), ("", Access.WRITE))
@@ -45,14 +46,16 @@ _OF_DEVICE: Final = re.compile(r"torch\.cuda\.(_DeviceGuard|set_device)\(\d+\)")
 _NO_ARITHMETIC: Final = frozenset(
     {"load", "store", "constant", "index_expr", "to_dtype", "get_index", "masked_subblock"}
 )
-_NOTE: Final = (
-    "Kernels and buffers of the model are those of torch.compile; the loss and the optimizer are run eagerly."
-)
+_NOTE: Final = "Kernels and buffers of the {} are those of torch.compile; {} are run eagerly."
 _RECURRENT: Final = torch.ops.aten._cudnn_rnn_backward.default  # noqa: SLF001
 _WRITE: Final = TritonKernel.codegen_kernel
 _MOST_GRAPHS: Final = 256
 
-_OF_MODELS: Final = ("calibration.capture.lora", "calibration.capture.chunked_loss")
+_OF_MODELS: Final = (
+    "calibration.capture.lora",
+    "calibration.capture.chunked_loss",
+    "calibration.capture.checkpointing",
+)
 
 # Dynamo passes over our code that runs between graphs, and is no part of a model.
 for _each in pkgutil.iter_modules([str(Path(__file__).parent)], "calibration.capture."):
@@ -92,7 +95,9 @@ class Kernel(msgspec.Struct, frozen=True):
 
 @contextmanager
 def compiling(model: nn.Module, compute_capability: tuple[int, int]) -> Iterator[tuple[str, ...]]:
-    """Compile the calls of a model within, for a card of a compute capability; yields a note about it.
+    """Compile the calls of a model for a card of a compute capability; yields a note about it.
+
+    Of a model that FSDP shards its blocks alone, each by itself, as torchtitan does it.
 
     Raises:
         CaptureError: a part of it is compiled already.
@@ -123,19 +128,24 @@ def compiling(model: nn.Module, compute_capability: tuple[int, int]) -> Iterator
         with decomposing_for_cuda():
             return inductor.compile_fx(graph, inputs, inner_compile=lower)
 
-    compiled = torch.compile(model.forward, backend=backend, dynamic=False)
+    def compiled(module: nn.Module) -> Callable[..., Any]:
+        call = torch.compile(module.forward, backend=backend, dynamic=False)
 
-    def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the model
-        with _same_autocast():
-            return compiled(*args, **kwargs)
+        def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the module
+            with _same_autocast():
+                return call(*args, **kwargs)
+
+        return forward
 
     with (
+        ExitStack() as calls,
         torch.library._scoped_library("aten", "IMPL") as library,  # noqa: SLF001 - of torch/library.py, as documented
         # Strides that PyTorch assumes of saved slices and recurrent layers are not always those that they have.
         inductor_config.patch(fx_graph_cache=False, compile_threads=1, size_asserts=False, alignment_asserts=False),
         functorch_config.patch(enable_autograd_cache=False),
+        # States of CUDA's random numbers, which checkpoints save on the host.
+        mock.patch.object(partitioners, "functionalize_rng_ops", lambda _, forward, backward, __: (forward, backward)),
         dynamo_config.patch(recompile_limit=_MOST_GRAPHS, fail_on_recompile_limit_hit=True),
-        mock.patch.object(model, "forward", forward),
         warnings.catch_warnings(),
     ):
         # By autograd's engine of results of Inductor's programs, and by Dynamo of what passes a graph break.
@@ -143,10 +153,23 @@ def compiling(model: nn.Module, compute_capability: tuple[int, int]) -> Iterator
         warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor")
         # PyTorch would run it to see what it returns.
         library.impl(_RECURRENT, _recurrent_backward, "Meta")
+        blocks = _blocks(model)
+        for each in blocks or [model]:
+            calls.enter_context(mock.patch.object(each, "forward", compiled(each)))
         try:
-            yield (_NOTE,)
+            of_model = "model", "the loss and the optimizer"
+            yield (_NOTE.format(*("blocks", "all others, with loss and optimizer,") if blocks else of_model),)
         finally:
             torch._dynamo.reset()  # noqa: SLF001
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the modules within a model that FSDP shards each by itself."""
+    if not is_sharded(model):
+        return []
+    from torch.distributed.fsdp import FSDPModule
+
+    return [each for each in model.modules() if isinstance(each, FSDPModule) and each is not model]
 
 
 def _recurrent_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as PyTorch calls it

@@ -58,8 +58,11 @@ def captured_object(
     name = _name(model)
     options = LoopOptions(optimizer=optimizer_named(optimizer), **loop)
     options.check_loop()
-    if parallel and (device.real or device.compiled):
-        raise CaptureError("parallel: found with real=True or compile=True, of which ranks cannot be captured yet")
+    layout = replace(parse_layout(parallel, "parallel"), position=position) if parallel else None
+    if layout is not None and device.real:
+        raise CaptureError("parallel: found with real=True, expected fake tensors: the other ranks are not there")
+    if layout is not None and device.compiled:
+        layout.check_compiled("parallel")
     if inputs is None:
         raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
     given = arguments_of(inputs, "inputs")
@@ -76,7 +79,7 @@ def captured_object(
         loss=assumed if loss is None else loss,
         batch_size=samples if batch_size is None else batch_size,
         labels=assumed.labels,
-        layout=replace(parse_layout(parallel, "parallel"), position=position) if parallel else None,
+        layout=layout,
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),

@@ -165,9 +165,10 @@ class Request(LoopOptions, frozen=True, kw_only=True):
         check_count("--batch", self.batch_size)
         check_count("--tokens", self.tokens)
         self.check_loop(lambda key: f"--{key.replace('_', '-')}")
-        if self.layout is not None and (self.runs or self.compiled):
-            what = "--compile" if self.compiled else "real tensors"
-            raise CaptureError(f"--parallel: found with {what}, of which ranks cannot be captured yet")
+        if self.layout is not None and self.runs:
+            raise CaptureError("--parallel: found with real tensors, expected fake ones: the other ranks are not there")
+        if self.layout is not None and self.compiled:
+            self.layout.check_compiled()
         if self.real and self.pretended:
             raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
         if self.compiled and self.runs:

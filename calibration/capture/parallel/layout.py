@@ -117,6 +117,18 @@ class Layout:
         """Whether FSDP shards it."""
         return self.data in {"fsdp", "hsdp", "zero2"}
 
+    def check_compiled(self, where: str = PARALLEL) -> None:
+        """Refuse a layout of which torch.compile would not compile whole blocks.
+
+        Raises:
+            CaptureError: blocks are in stages, exchange data, or are in DistributedDataParallel, which cuts graphs.
+        """
+        if not self.is_sharded or self.tensor > 1 or self.pipeline > 1:
+            raise CaptureError(
+                f"{where}: found {self.text}, compiled, expected fsdp=N, zero2=N or hsdp=RxS alone, whose blocks "
+                "torch.compile compiles, or eager execution"
+            )
+
     @property
     def is_given(self) -> bool:
         """Whether the user's code wraps the model."""

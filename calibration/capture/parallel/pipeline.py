@@ -85,11 +85,12 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         self.schedule.step(target=self.targets, losses=losses, return_outputs=False)
         for module, name in self.ties:
-            weight: Any = getattr(module, name)
+            weight = getattr(module, name)
+            gradient: Any = weight.grad
             if isinstance(weight, DTensor):
                 # That of a split embedding is whole.
-                weight.grad = weight.grad.redistribute(placements=weight.placements)
-            distributed.all_reduce(local_of(weight.grad), group=self.ends)
+                weight.grad = gradient = gradient.redistribute(placements=weight.placements)
+            distributed.all_reduce(local_of(gradient), group=self.ends)
         return losses
 
 

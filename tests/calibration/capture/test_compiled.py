@@ -6,7 +6,9 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import vdnnsim
+from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.request import Request
+from tests.calibration.capture.ranks import program
 from vdnnsim.api.captured import Captured
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import CaptureError, ScenarioError
@@ -137,3 +139,22 @@ def test_what_cannot_be_compiled_is_refused() -> None:
         vdnnsim.capture(nn.Linear(3, 5), torch.ones(4, 3), compile=True, real=True)
     with pytest.raises(CaptureError, match="real tensors"):
         Request(model="resnet50", batch_size=1, compiled=True, real=True).check()
+
+
+def test_blocks_of_a_rank_are_compiled_each_and_nothing_else() -> None:
+    """Collectives are those of the eager rank; of a block a product, ReLU, a product, and the sum with its input.
+
+    The head and the loss run eagerly.
+    """
+    eager, step = (capture(program("fsdp=4"), CaptureDevice(compiled=each)) for each in (False, True))
+    assert [each.collective for each in step.operations if each.collective] == [
+        each.collective for each in eager.operations if each.collective
+    ]
+    names = [each.name for each in step.operations if each.phase is Phase.FORWARD and each.flop]
+    block = [
+        "aten.mm.out",
+        "triton::triton_poi_fused_addmm_relu_0",
+        "aten.mm.out",
+        "triton::triton_poi_fused_add_addmm_1",
+    ]
+    assert names == [*block * 2, "aten.addmm.default", "aten.sum.default"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -219,10 +219,18 @@ def test_a_process_of_another_world_is_refused() -> None:
         capture(program("fsdp=4"), CaptureDevice())
 
 
-def test_real_tensors_and_compiled_models_have_no_ranks() -> None:
-    for changes, what in (({"real": True}, "real tensors"), ({"compiled": True}, "--compile")):
-        with pytest.raises(CaptureError, match=f"--parallel: found with {what}"):
-            Request(model="timm:resnet18", batch_size=1, parallel="fsdp=2", **changes).check()  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("layout", "changes", "message"),
+    [
+        ("fsdp=2", {"real": True}, "--parallel: found with real tensors"),
+        ("ddp=2", {"compiled": True}, "--parallel: found ddp=2, compiled, expected fsdp=N"),
+        ("fsdp=2,tp=2", {"compiled": True}, "--parallel: found fsdp=2,tp=2, compiled"),
+        ("pp=2,fsdp=2", {"compiled": True}, "--parallel: found pp=2,fsdp=2, compiled"),
+    ],
+)
+def test_real_tensors_and_compiled_stages_have_no_ranks(layout: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        Request(model="timm:resnet18", batch_size=1, parallel=layout, **changes).check()
 
 
 def test_blocks_are_the_equal_modules_of_the_list_with_the_most_parameters() -> None:
