@@ -20,7 +20,6 @@ from calibration.capture.iteration import Iteration, prepare, replace_tensors
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
-from calibration.capture.parallel.layout import OFFLOADED
 from calibration.capture.program import Program
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
@@ -31,6 +30,7 @@ from calibration.capture.tape import Tape, freed_by_program
 from calibration.capture.wrapped import refuse_spread, run_eagerly
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layout import OFFLOADED
 from vdnnsim.dnn.step import StepOperation
 from vdnnsim.errors import CaptureError, VdnnsimError
 

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from calibration.capture.parallel.layout import Layout
 from calibration.capture.record import Record
+from vdnnsim.dnn.layout import Layout
 from vdnnsim.dnn.step import Module
 from vdnnsim.errors import CaptureError
 

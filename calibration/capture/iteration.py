@@ -14,10 +14,10 @@ from calibration.capture.chunked_loss import loss_in_chunks
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.nodes import leaves_of
 from calibration.capture.optimizers import make_optimizers, make_states, updating_in_backward
-from calibration.capture.parallel.layout import Layout
 from calibration.capture.program import Arguments, Program
 from calibration.capture.wrapped import within_ddp
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layout import Layout
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError

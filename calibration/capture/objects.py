@@ -15,7 +15,6 @@ from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.program import Program
 from calibration.capture.request import LIBRARIES, LoopOptions
 from calibration.capture.sources import with_notes
@@ -23,6 +22,7 @@ from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
 from calibration.capture.wrapped import EAGER, refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.training_loops import optimizer_named
 from vdnnsim.errors import CaptureError
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibration.capture.parallel.layout import Layout
 from calibration.capture.request import LoopOptions
+from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 

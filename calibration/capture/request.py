@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from calibration.capture.parallel.layout import Layout, parse_layout
 from vdnnsim.dnn.captured_step import model_name
+from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import file_name, not_one_of, quote

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention, sil
 
 import vdnnsim
 from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.program import Program
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.units import Precision
 
 WIDTH, HIDDEN, WORDS, LAYERS, HEADS, GROUPS, SIZE, TOKENS = 4096, 14336, 128256, 32, 32, 8, 128, 8192

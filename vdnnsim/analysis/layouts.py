@@ -14,17 +14,17 @@ _FORWARDS_OF_A_STEP = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Setup:
     """How a model is spread over GPUs, and one rank of it.
 
     Attributes:
-        name: as `--parallel` has it.
+        layout: as `--parallel` has it.
         checkpointing: as `--checkpointing` has it; `none` keeps all that autograd saves.
         batch_size: samples of one rank, or of those together that split layers; of a pipeline those of a micro-batch.
         micro_batches: of the pipeline.
     """
 
-    name: str
+    layout: str
     checkpointing: str
     batch_size: int
     micro_batches: int = 1
@@ -34,7 +34,7 @@ class Layout:
         """All in words: `fsdp=8, selective checkpoints`."""
         parts = f"{self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         blocks = "" if self.checkpointing == "none" else f"{self.checkpointing} checkpoints"
-        return ", ".join(filter(None, (self.name or "one GPU", parts, blocks)))
+        return ", ".join(filter(None, (self.layout or "one GPU", parts, blocks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Ranked:
         peak_by_kind: what is allocated at the peak, of the rank that allocates most.
     """
 
-    layout: Layout
+    setup: Setup
     iteration_s: float
     samples_per_s: float
     kernels_s: float
@@ -76,7 +76,7 @@ class Ranked:
 class Refused:
     """A layout that does not fit or cannot be, and why."""
 
-    layout: Layout
+    setup: Setup
     reason: str
 
 
@@ -97,8 +97,8 @@ class LayoutRanking:
     peak_type: ElementType | None = None
 
     @property
-    def layouts(self) -> tuple[Layout, ...]:
-        return (*(each.layout for each in self.ranked), *(each.layout for each in self.refused))
+    def setups(self) -> tuple[Setup, ...]:
+        return (*(each.setup for each in self.ranked), *(each.setup for each in self.refused))
 
     @property
     def rates(self) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from vdnnsim.errors import CaptureError, StudyError
 from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
-    from vdnnsim.analysis.layouts import Layout
+    from vdnnsim.analysis.layouts import Setup
 
 _ALL = "to_pandas() has all"
 Asked = LoadedScenario | CapturedStep
@@ -128,7 +128,7 @@ def parallel(
         CaptureError: the step cannot be captured again, as one from a file, or a layout has a wrong name.
         InputError: there is no such server, or a layout is for another number of GPUs.
     """
-    from calibration.capture.parallel.layout import parse_layout
+    from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.report.layouts import layouts_table
     from vdnnsim.study.layouts import layouts_of, rank_layouts, server_for
 
@@ -139,13 +139,13 @@ def parallel(
     ranks = {name: parse_layout(name, "layout").ranks for name in names}
     gpus, profile = server_for(profile_named(hardware, Path()), ranks, gpus)
 
-    def captured(chosen: "Layout") -> list[CapturedStep]:
+    def captured(chosen: "Setup") -> list[CapturedStep]:
         words = {
-            "parallel": chosen.name,
+            "parallel": chosen.layout,
             "accumulate": chosen.micro_batches,
             "checkpointing": "" if chosen.checkpointing == "none" else chosen.checkpointing,
         }
-        positions = range(parse_layout(chosen.name, "layout").pipeline)
+        positions = range(parse_layout(chosen.layout, "layout").pipeline)
         return [recapture(chosen.batch_size, **words, position=each) for each in positions]
 
     tried = names or layouts_of(gpus, profile.server.gpu_count)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from calibration.capture.request import Request
-    from vdnnsim.analysis.layouts import Layout, LayoutRanking
+    from vdnnsim.analysis.layouts import LayoutRanking, Setup
     from vdnnsim.dnn.captured_step import CapturedStep
 
 
@@ -79,9 +79,9 @@ def parallel(
     import msgspec
 
     from calibration.capture.isolation import CapturingProcess
-    from calibration.capture.parallel.layout import parse_layout
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.cost.model import checked_profile
+    from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.hardware.profile import find_profile
     from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
     from vdnnsim.report.scaling import SCALING_FILES, SCALING_WRITER, scaling_table, write_scaling
@@ -111,8 +111,8 @@ def parallel(
 
     process = CapturingProcess()
 
-    def capture(layout: "Layout") -> "Sequence[CapturedStep]":
-        return captured_ranks(_of_rank(request, layout), process)
+    def capture(setup: "Setup") -> "Sequence[CapturedStep]":
+        return captured_ranks(_of_rank(request, setup), process)
 
     what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
     if is_curve:
@@ -132,15 +132,15 @@ def parallel(
     output.show(table, written.notice(folder, "layouts.md"))
 
 
-def _of_rank(request: "Request", layout: "Layout") -> "Request":
+def _of_rank(request: "Request", setup: "Setup") -> "Request":
     import msgspec
 
     return msgspec.structs.replace(
         request,
-        batch_size=layout.batch_size,
-        accumulate=layout.micro_batches,
-        parallel=layout.name,
-        checkpointing="" if layout.checkpointing == "none" else layout.checkpointing,
+        batch_size=setup.batch_size,
+        accumulate=setup.micro_batches,
+        parallel=setup.layout,
+        checkpointing="" if setup.checkpointing == "none" else setup.checkpointing,
     )
 
 
@@ -148,11 +148,11 @@ def _command(ranking: "LayoutRanking", model: str, hardware: str, words: "Mappin
     """Return the command that runs the first layout; empty if none fits."""
     if not ranking.ranked:
         return ""
-    layout = ranking.ranked[0].layout
-    options = {"--batch": layout.batch_size, **{f"--{name.replace('_', '-')}": each for name, each in words.items()}}
-    checkpointing = None if layout.checkpointing == "none" else layout.checkpointing
-    options |= {"--accumulate": layout.micro_batches if layout.micro_batches > 1 else None}
-    options |= {"--parallel": layout.name, "--checkpointing": checkpointing, "--hardware": hardware}
+    setup = ranking.ranked[0].setup
+    options = {"--batch": setup.batch_size, **{f"--{name.replace('_', '-')}": each for name, each in words.items()}}
+    checkpointing = None if setup.checkpointing == "none" else setup.checkpointing
+    options |= {"--accumulate": setup.micro_batches if setup.micro_batches > 1 else None}
+    options |= {"--parallel": setup.layout, "--checkpointing": checkpointing, "--hardware": hardware}
     given = [
         part
         for name, value in options.items()

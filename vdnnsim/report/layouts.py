@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
-from vdnnsim.analysis.layouts import Layout, LayoutRanking
+from vdnnsim.analysis.layouts import LayoutRanking, Setup
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Code, Definitions, Document, Heading, Picture, plain_table, titled_table
 from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
@@ -54,7 +54,7 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
         rows.append(
             {
                 "rank": rank,
-                **_named(each.layout),
+                **_named(each.setup),
                 "iteration_s": each.iteration_s,
                 "server_images_per_s": each.samples_per_s,
                 "tokens_per_s": rate if ranking.sample.tokens else "",
@@ -69,13 +69,13 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
                 "memory_bytes": memory_bytes,
             }
         )
-    rows += [{**_named(each.layout), "memory_bytes": memory_bytes, "reason": each.reason} for each in ranking.refused]
+    rows += [{**_named(each.setup), "memory_bytes": memory_bytes, "reason": each.reason} for each in ranking.refused]
     return tuple(tuple(row.get(name, "") for name in LAYOUTS) for row in rows)
 
 
-def _named(layout: Layout) -> dict[str, Value]:
-    said: dict[str, Value] = {"layout": layout.name, "checkpointing": layout.checkpointing}
-    return said | {"batch_size": layout.batch_size, "micro_batches": layout.micro_batches}
+def _named(setup: Setup) -> dict[str, Value]:
+    said: dict[str, Value] = {"layout": setup.layout, "checkpointing": setup.checkpointing}
+    return said | {"batch_size": setup.batch_size, "micro_batches": setup.micro_batches}
 
 
 def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str) -> ResultTable:
@@ -89,8 +89,8 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     header = ("layout", "checkpoints", "time", ranking.unit, "MFU", *waits, *_MEMORY)
     rows = [
         (
-            each.layout.name,
-            each.layout.checkpointing,
+            each.setup.layout,
+            each.setup.checkpointing,
             format_seconds(each.iteration_s),
             rate,
             "" if each.flop_ratio is None else percent(each.flop_ratio, 0),
@@ -101,7 +101,7 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
         for each, rate in zip(ranking.ranked, rates, strict=True)
     ]
     table = plain_table(header, rows, has_all, _MEMORY[:2])
-    refusals = (f"{each.layout.label}: {each.reason}" for each in ranking.refused)
+    refusals = (f"{each.setup.label}: {each.reason}" for each in ranking.refused)
     has_mfu = any(each.flop_ratio is not None for each in ranking.ranked)
     peak = (f"MFU is of the GPU's peak in {ranking.peak_type.value}.",) if has_mfu and ranking.peak_type else ()
     answer = titled_table(what, table if rows else None, (), (title(ranking), *peak, *refusals))
@@ -118,7 +118,7 @@ def title(ranking: LayoutRanking) -> str:
     waits = percent(first.exposed_s / first.iteration_s, 0)
     bubble = f", {percent(first.bubble_s / first.iteration_s, 0)} for other stages" if first.bubble_s else ""
     return (
-        f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.layout.label} is the fastest, "
+        f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.setup.label} is the fastest, "
         f"{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {waits} of its step waits for "
         f"collectives{bubble}."
     )
@@ -133,7 +133,7 @@ def write_layouts(
     assert isinstance(table.shown, Document)
     heading, where = table.shown.blocks[0], f"on {ranking.gpus} GPUs of {ranking.machine}"
     assert isinstance(heading, Heading)
-    labels = [each.label for each in ranking.layouts]
+    labels = [each.label for each in ranking.setups]
     said = {QUESTION: f"{heading.text}, {where}", "machine": ranking.machine, "layouts": labels}
     page = (
         Heading(f"{name} {where}", 1),

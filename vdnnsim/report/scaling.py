@@ -38,14 +38,14 @@ def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) ->
         row, *_ = layout_rows(ranking)
         cells.append((ranking.gpus, ranking.machine, "" if rate is None else rate / fewest, *row[1:]))
         if rate is None:
-            refused.append(f"{ranking.gpus} GPUs: {ranking.refused[0].layout.label}: {ranking.refused[0].reason}")
+            refused.append(f"{ranking.gpus} GPUs: {ranking.refused[0].setup.label}: {ranking.refused[0].reason}")
             continue
         best = ranking.ranked[0]
         shown.append(
             (
                 str(ranking.gpus),
-                best.layout.name or "one GPU",
-                best.layout.checkpointing,
+                best.setup.layout or "one GPU",
+                best.setup.checkpointing,
                 format_seconds(best.iteration_s),
                 text,
                 percent(rate / fewest, 0),

@@ -10,12 +10,13 @@ from statistics import fmean
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
-from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, model_flop
+from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import bubble_seconds, measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import InputError, PlanError
@@ -29,7 +30,6 @@ from vdnnsim.units import ElementType, format_bytes
 
 CHECKPOINTING: Final = ("none", "selective", "full")
 """From the fastest to the one that takes least memory."""
-_OFFLOAD: Final = "offload=cpu"
 _FIRST: Final = "fsdp"
 """Its rank says what others hold of parameters, gradients and states."""
 
@@ -38,15 +38,18 @@ def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
 
     The last, with shards in host memory, is for where no other fits. Layers are split over two GPUs, and over all of a
-    host. A pipeline has two stages, or one on each host.
+    host. A pipeline has two stages, or one on each host, in which layers may be split, too.
     """
     copies = gpus // gpus_of_host
     hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
     splits = (each for each in sorted({2, min(gpus, gpus_of_host)}) if gpus % each == 0)
     tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
     stages = copies if hybrid else 2
-    pipeline = (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
-    whole = f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}", f"{_FIRST}={gpus},{_OFFLOAD}"
+    pipeline: tuple[str, ...] = (
+        (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
+    )
+    pipeline += (f"pp={copies},tp={gpus_of_host}",) if hybrid else ()
+    whole = f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}", f"{_FIRST}={gpus},offload=cpu"
     return (f"{_FIRST}={gpus}", *hybrid, *tensor, *pipeline, *whole)
 
 
@@ -54,11 +57,8 @@ def data_layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     """Return those in which each GPU has samples of its own; the empty one is of one GPU."""
     if gpus == 1:
         return ("",)
-    return tuple(
-        each
-        for each in layouts_of(gpus, gpus_of_host)
-        if each.split("=")[0] in {_FIRST, "hsdp", "ddp"} and "," not in each
-    )
+    of_data = (f"{_FIRST}={gpus}", "hsdp=", "ddp=")
+    return tuple(each for each in layouts_of(gpus, gpus_of_host) if each.startswith(of_data) and "," not in each)
 
 
 def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = None) -> tuple[int, Profile]:
@@ -97,7 +97,7 @@ def rank_layouts(
     names: Sequence[str],
     samples: int,
     profile: Profile,
-    capture: Callable[[Layout], Sequence[CapturedStep]],
+    capture: Callable[[Setup], Sequence[CapturedStep]],
     done: Callable[[str], object] = str,
     *,
     tries_all: bool = True,
@@ -118,7 +118,7 @@ def rank_layouts(
     trials = _Trials(profile, samples, capture, level)
     found: list[Ranked | Refused] = []
     for name in names:
-        if tries_all or _OFFLOAD not in name or not any(isinstance(each, Ranked) for each in found):
+        if tries_all or not _layout(name).offloads or not any(isinstance(each, Ranked) for each in found):
             found.append(trials.of(name))
         done(name)
     ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
@@ -134,7 +134,7 @@ def scale_layouts(
     counts: Sequence[int],
     samples: int,
     profile_of: Callable[[int], Profile],
-    capture: Callable[[Layout], Sequence[CapturedStep]],
+    capture: Callable[[Setup], Sequence[CapturedStep]],
     done: Callable[[str], object] = str,
 ) -> tuple[LayoutRanking, ...]:
     """Rank the layouts that split no layers, as `rank_layouts`, for several numbers of GPUs, the fewest first.
@@ -146,7 +146,7 @@ def scale_layouts(
         profile = profile_of(gpus)
         names = data_layouts_of(gpus, profile.server.gpu_count)
         found.append(rank_layouts(gpus, names, samples, profile, capture, done, level=level))
-        tried = [CHECKPOINTING.index(each.layout.checkpointing) for each in found[-1].ranked]
+        tried = [CHECKPOINTING.index(each.setup.checkpointing) for each in found[-1].ranked]
         level = min(tried, default=level)
     return tuple(found[::-1])
 
@@ -163,7 +163,7 @@ class _Trials:
 
     profile: Profile
     samples: int
-    capture: Callable[[Layout], Sequence[CapturedStep]]
+    capture: Callable[[Setup], Sequence[CapturedStep]]
     level: int = 0
     sharded: CapturedStep | None = None
     sample: Sample = IMAGE
@@ -171,19 +171,21 @@ class _Trials:
 
     def of(self, name: str) -> Ranked | Refused:
         """Return a layout with the fewest checkpoints that fit, or why none does."""
-        held = 0 if self.sharded is None else _held_bytes(name, self.sharded)
+        spread = _layout(name)
+        held = 0 if self.sharded is None else _held_bytes(spread, self.sharded)
         if held > self.profile.server.gpu.memory_bytes:
             what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
-            return Refused(Layout(name, CHECKPOINTING[0], self.samples), what)
+            return Refused(Setup(name, CHECKPOINTING[0], self.samples), what)
         for level in range(self.level, len(CHECKPOINTING)):
-            together, stages = self.samples * _term(name, "tp") * _term(name, "pp"), _term(name, "pp")
-            parts = _micro_batches(together, stages)
-            layout = Layout(name, CHECKPOINTING[level], together // parts, parts)
+            # Ranks of split layers and of a pipeline train the same samples.
+            together = self.samples * spread.tensor * spread.pipeline
+            parts = _micro_batches(together, spread.pipeline)
+            setup = Setup(name, CHECKPOINTING[level], together // parts, parts)
             try:
-                step, *others = self.capture(layout)
-                found = _replayed((step, *others), layout, self.samples, self.profile)
+                step, *others = self.capture(setup)
+                found = _replayed((step, *others), setup, self.samples, self.profile)
             except (InputError, PlanError) as refusal:
-                return Refused(layout, str(refusal))
+                return Refused(setup, str(refusal))
             is_sequence = step.sample == "sequence"
             self.sample = Sample(step.sample, *(("token", step.sample_elements) if is_sequence else ()))
             if name == f"{_FIRST}={step.ranks}":
@@ -194,9 +196,9 @@ class _Trials:
         return found
 
 
-def _term(name: str, of: str) -> int:
-    """Return the ranks of a term of a layout, which train the same samples; 1 without it."""
-    return next((int(term.removeprefix(f"{of}=")) for term in name.split(",") if term.startswith(f"{of}=")), 1)
+def _layout(name: str) -> Layout:
+    """Return the layout of a name; the empty one is of one GPU."""
+    return parse_layout(name) if name else Layout(name)
 
 
 def _micro_batches(samples: int, stages: int) -> int:
@@ -204,22 +206,20 @@ def _micro_batches(samples: int, stages: int) -> int:
     return 1 if stages == 1 else max(each for each in range(1, 4 * stages + 1) if samples % each == 0)
 
 
-def _held_bytes(name: str, sharded: CapturedStep) -> int:
+def _held_bytes(layout: Layout, sharded: CapturedStep) -> int:
     """Return what parameters, gradients and states take under `ddp` and `zero1`, from a rank of `fsdp`; else 0.
 
     A shard is one nth of each, all in the type of the parameters. Gradients are there twice, the second time in the
     buckets of DistributedDataParallel.
     """
-    data, _, ranks = name.partition("=")
-    if data not in {"ddp", "zero1"}:
+    if layout.ranks != sharded.ranks or layout.copies != sharded.ranks or not layout.is_replicated:
         return 0
     weights = sum(each.nbytes for each in sharded.storages if each.given and each.kind is BufferKind.WEIGHTS)
     states = sum(each.nbytes for each in sharded.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
-    whole = 3 * weights * int(ranks)
-    return whole + (states * int(ranks) if data == "ddp" else states)
+    return 3 * weights * layout.copies + states * (layout.copies if layout.data == "ddp" else 1)
 
 
-def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profile: Profile) -> Ranked | Refused:
+def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile: Profile) -> Ranked | Refused:
     server, policy, step = profile.server, PyTorch(), steps[0]
     model = CapturedModel(step, sources=((step.model, ""),), pipeline=steps if step.pipeline > 1 else ())
     scenario = scenario_of(model, step.model, profile, (policy,))
@@ -230,14 +230,14 @@ def _replayed(steps: Sequence[CapturedStep], layout: Layout, samples: int, profi
     held = max(runtime_bytes(each, server.gpu) for each in traces)
     if held > (most := certain_bytes(server.gpu.memory_bytes)) or planned.refusals:
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
-        return Refused(layout, f"{whole}; {format_bytes(most)} are sure to fit")
+        return Refused(setup, f"{whole}; {format_bytes(most)} are sure to fit")
     metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
     origins = kernel_origins(planned.plans, simulator.cost_model)
     flop_ratio = None if peak is None else fmean(map(model_flop, steps)) / (iteration_s * peak)
     stalls = [dict(each.stall_by_cause) for each in metrics]
     return Ranked(
-        layout=layout,
+        setup=setup,
         iteration_s=iteration_s,
         samples_per_s=samples * step.ranks / iteration_s,
         kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),

@@ -12,12 +12,12 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleIn
 from torch.distributed.tensor import DTensor
 
 from calibration.capture.checkpointing import checkpoint_blocks
-from calibration.capture.parallel.layout import Layout
 from calibration.capture.parallel.shard import mesh_of, replicated, shard
 from calibration.capture.parallel.stages import Autocast, Given, cut, join, order_of
 from calibration.capture.parallel.tensor import split
 from calibration.capture.storages import local_of
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 

@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from calibration.capture.blocks import blocks_of
 from calibration.capture.checkpointing import checkpoint_blocks
-from calibration.capture.parallel.layout import Layout
 from calibration.capture.parallel.tensor import split
+from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 

@@ -18,11 +18,11 @@ from torch._ops import OpOverload
 from calibration.capture.iteration import prepare
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.collectives import exchange_of
-from calibration.capture.parallel.layout import parse_layout
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.program import Program
 from calibration.capture.schemas import OperatorMode
 from vdnnsim.dnn.collective import Collective
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 

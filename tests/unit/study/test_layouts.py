@@ -8,7 +8,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from tests.captured_steps import sharded, staged
-from vdnnsim.analysis.layouts import Layout, LayoutRanking, Ranked, Refused, model_flop
+from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import IMAGE, Sample
@@ -30,9 +30,9 @@ SERVER = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
 GIB = 2**30
 
 
-def captured(layout: Layout, *, given_bytes: int = 8) -> tuple[CapturedStep]:
+def captured(setup: Setup, *, given_bytes: int = 8) -> tuple[CapturedStep]:
     """The step of two products, whose shards are so large."""
-    step = msgspec.structs.replace(sharded(), parallel=layout.name, ranks=8, batch_size=layout.batch_size)
+    step = msgspec.structs.replace(sharded(), parallel=setup.layout, ranks=8, batch_size=setup.batch_size)
     first = msgspec.structs.replace(step.storages[0], nbytes=given_bytes)
     return (msgspec.structs.replace(step, storages=(first, *step.storages[1:])),)
 
@@ -54,6 +54,7 @@ def test_usual_layouts() -> None:
         "hsdp=2x2",
         "fsdp=2,tp=2",
         "pp=2,fsdp=2",
+        "pp=2,tp=2",
         "zero2=4",
         "zero1=4",
         "ddp=4",
@@ -69,29 +70,29 @@ def test_checkpoints_only_where_needed() -> None:
     parameters, and twice as much are their gradients and DDP's buckets: that is not captured. Two ranks of split layers
     train 6 together.
     """
-    asked: list[Layout] = []
+    asked: list[Setup] = []
 
-    def capture(layout: Layout) -> tuple[CapturedStep]:
-        asked.append(layout)
-        if layout.name == "hsdp=2x4":
+    def capture(setup: Setup) -> tuple[CapturedStep]:
+        asked.append(setup)
+        if setup.layout == "hsdp=2x4":
             raise CaptureError("the model has no blocks")
-        return captured(layout, given_bytes=(76 if layout.checkpointing == "none" else 11) * GIB)
+        return captured(setup, given_bytes=(76 if setup.checkpointing == "none" else 11) * GIB)
 
     done: list[str] = []
     names = "fsdp=8", "ddp=8", "fsdp=4,tp=2", "hsdp=2x4"
     ranking = rank_layouts(8, names, 3, SERVER, capture, done.append)
-    assert [(each.name, each.checkpointing, each.batch_size) for each in asked] == [
+    assert [(each.layout, each.checkpointing, each.batch_size) for each in asked] == [
         ("fsdp=8", "none", 3),
         ("fsdp=8", "selective", 3),
         ("fsdp=4,tp=2", "selective", 6),
         ("hsdp=2x4", "selective", 3),
     ]
     assert done == [*names]
-    assert {each.layout.name for each in ranking.ranked} == {"fsdp=8", "fsdp=4,tp=2"}
+    assert {each.setup.layout for each in ranking.ranked} == {"fsdp=8", "fsdp=4,tp=2"}
     for each in ranking.ranked:
         assert each.samples_per_s == pytest.approx(24 / each.iteration_s)
     held, reason = ranking.refused
-    assert held == Refused(Layout("ddp=8", "none", 3), held.reason)
+    assert held == Refused(Setup("ddp=8", "none", 3), held.reason)
     assert "264 GiB" in held.reason
     assert reason.reason == "the model has no blocks"
 
@@ -99,17 +100,17 @@ def test_checkpoints_only_where_needed() -> None:
 def test_shards_on_the_host_where_nothing_else_fits() -> None:
     """Or where they are asked for."""
     names = "fsdp=8", "fsdp=8,offload=cpu"
-    fits: list[Layout] = []
+    fits: list[Setup] = []
     for given, all_of_them, tried in ((8, False, 1), (8, True, 2), (80 * GIB, False, 4)):
 
-        def capture(layout: Layout, given: int = given) -> tuple[CapturedStep]:
-            fits.append(layout)
-            return captured(layout, given_bytes=8 if "offload" in layout.name else given)
+        def capture(setup: Setup, given: int = given) -> tuple[CapturedStep]:
+            fits.append(setup)
+            return captured(setup, given_bytes=8 if "offload" in setup.layout else given)
 
         fits.clear()
         ranking = rank_layouts(8, names, 1, SERVER, capture, tries_all=all_of_them)
         assert len(fits) == tried
-        assert len(ranking.layouts) == (1 if tried == 1 else 2)
+        assert len(ranking.setups) == (1 if tried == 1 else 2)
 
 
 def test_ranks_of_a_pipeline() -> None:
@@ -117,15 +118,15 @@ def test_ranks_of_a_pipeline() -> None:
 
     Of a step without FLOPs kernels take least, and each rank waits for the other.
     """
-    asked: list[Layout] = []
+    asked: list[Setup] = []
 
-    def capture(layout: Layout) -> tuple[CapturedStep, ...]:
-        asked.append(layout)
+    def capture(setup: Setup) -> tuple[CapturedStep, ...]:
+        asked.append(setup)
         return staged()
 
     (found,) = rank_layouts(2, ("pp=2",), 6, SERVER, capture).ranked
-    assert asked == [Layout("pp=2", "none", 2, 6)]
-    assert found.layout.label == "pp=2, 6 micro-batches"
+    assert asked == [Setup("pp=2", "none", 2, 6)]
+    assert found.setup.label == "pp=2, 6 micro-batches"
     assert found.samples_per_s == pytest.approx(12 / found.iteration_s)
     assert 0 < found.bubble_s < found.iteration_s
     ranking = LayoutRanking(IMAGE, "h100_x8", 2, 79 * GIB, (found,), ())
@@ -135,9 +136,9 @@ def test_ranks_of_a_pipeline() -> None:
 
 def test_layout_that_fits_nowhere() -> None:
     """All three ways of checkpoints are tried; what the last would hold is said."""
-    ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, lambda layout: captured(layout, given_bytes=80 * GIB))
+    ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, lambda setup: captured(setup, given_bytes=80 * GIB))
     (refused,) = ranking.refused
-    assert refused.layout.checkpointing == "full"
+    assert refused.setup.checkpointing == "full"
     assert "80.5 GiB of 79.0 GiB" in refused.reason
     assert title(ranking).startswith("None of 1 layouts fits")
     assert layouts_table(ranking, "m", "", "").cells
@@ -167,12 +168,12 @@ def test_throughput_by_number_of_gpus(tmp_path: Path) -> None:
     """
     asked: list[tuple[str, str]] = []
 
-    def capture(layout: Layout) -> tuple[CapturedStep]:
-        asked.append((layout.name, layout.checkpointing))
-        (step,) = captured(layout, given_bytes=80 * GIB if layout.name in {"", "ddp=2"} else 8)
-        kept = layout.checkpointing == "none"
+    def capture(setup: Setup) -> tuple[CapturedStep]:
+        asked.append((setup.layout, setup.checkpointing))
+        (step,) = captured(setup, given_bytes=80 * GIB if setup.layout in {"", "ddp=2"} else 8)
+        kept = setup.checkpointing == "none"
         first = msgspec.structs.replace(step.storages[0], nbytes=80 * GIB) if kept else step.storages[0]
-        ranks = 1 if not layout.name else 16 if "x" in layout.name else int(layout.name.partition("=")[2])
+        ranks = 1 if not setup.layout else 16 if "x" in setup.layout else int(setup.layout.partition("=")[2])
         return (msgspec.structs.replace(step, storages=(first, *step.storages[1:]), ranks=ranks),)
 
     done: list[str] = []
@@ -208,13 +209,13 @@ def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
     trust = Trust(Basis.FITTED)
     kinds = (BufferKind.WEIGHTS, 10 * GIB), (BufferKind.FEATURE_MAP, 20 * GIB)
     numbers = iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4
-    return Ranked(Layout(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds)
+    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds)
 
 
 def test_report_of_layouts(tmp_path: Path) -> None:
     """16 sequences of 1,000 tokens in 2 s are 8,000 tokens/s, 1,000 on each of eight GPUs; a quarter is waited."""
     rows = ranked("fsdp=8", 2.0, 0.5), ranked("zero2=8", 4.0, 2.0)
-    refused = (Refused(Layout("ddp=8", "none", 2), "takes too much"),)
+    refused = (Refused(Setup("ddp=8", "none", 2), "takes too much"),)
     ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
     assert rows[0].other_s == pytest.approx(0.5)
     assert ranking.rates == pytest.approx((1000.0, 500.0))

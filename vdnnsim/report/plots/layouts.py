@@ -56,7 +56,7 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
         used = "" if each.flop_ratio is None else f", MFU {percent(each.flop_ratio, 0)}"
         text = f"{rate} {ranking.unit}{used}; {format_bytes(each.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
         write(axes, text, (1.02, row), (0, 0), axes.get_yaxis_transform(), va="center", fontsize=13, color=INK)
-    names = [fold_label(each.layout.label, _LABEL_WIDTH) for each in rows]
+    names = [fold_label(each.setup.label, _LABEL_WIDTH) for each in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(max(len(rows), 4) - 0.4, -0.6)
     axes.set_xlabel(f"time of a step, {scale.unit}")
@@ -85,7 +85,7 @@ def memory_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
     for row, (each, end) in enumerate(zip(rows, lefts, strict=True)):
         write(axes, scale.number(each.held_bytes), (end, row), (8, 0), va="center", fontsize=13, color=INK)
-    axes.set_yticks(range(len(rows)), [fold_label(each.layout.label, _LABEL_WIDTH) for each in rows])
+    axes.set_yticks(range(len(rows)), [fold_label(each.setup.label, _LABEL_WIDTH) for each in rows])
     axes.set_ylim(max(len(rows), 4) - 0.4, -0.6)
     axes.set_xlim(0, 1.06 * ranking.memory_bytes / scale.factor)
     mark_capacity(axes, ranking.memory_bytes / scale.factor, ranking.memory_bytes, side="right")
@@ -100,13 +100,13 @@ def _memory_title(ranking: LayoutRanking, rows: Sequence[Ranked]) -> str:
     if not rows:
         return _title(ranking)
     least = rows[0]
-    return f"{least.layout.label} holds least: {format_bytes(least.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
+    return f"{least.setup.label} holds least: {format_bytes(least.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
 
 
 def _title(ranking: LayoutRanking) -> str:
     if not ranking.ranked:
         return f"No layout fits on {ranking.gpus} GPUs of {ranking.machine}"
-    return f"{ranking.ranked[0].layout.label} is the fastest layout on {ranking.gpus} GPUs of {ranking.machine}"
+    return f"{ranking.ranked[0].setup.label} is the fastest layout on {ranking.gpus} GPUs of {ranking.machine}"
 
 
 draw_layouts = as_png(layouts_figure)

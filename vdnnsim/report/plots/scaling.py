@@ -43,7 +43,7 @@ def _draw_rates(axes: Axes, rankings: Sequence[LayoutRanking]) -> None:
     axes.axhline(per_gpu[0], color=MUTED, linewidth=1.6, linestyle=(0, (3, 2)), zorder=1)
     axes.set_ylim(0, 1.35 * max(per_gpu))
     for (each, rate), text in zip(found, rate_cells(per_gpu), strict=True):
-        label = f"{each.ranked[0].layout.name or 'one GPU'}\n{text}, {percent(rate / per_gpu[0], 0)}"
+        label = f"{each.ranked[0].setup.layout or 'one GPU'}\n{text}, {percent(rate / per_gpu[0], 0)}"
         write(axes, label, (each.gpus, rate), (0, 14), ha="center", va="bottom", fontsize=12, color=INK)
     for each in rankings:
         if not each.ranked:
@@ -57,7 +57,7 @@ def _draw_memory(axes: Axes, fitting: Sequence[LayoutRanking]) -> None:
     heights = [each / scale.factor for each in held]
     axes.plot([each.gpus for each in fitting], heights, color=_MEMORY, linewidth=4, marker="o", markersize=10, zorder=3)
     for each, nbytes, height in zip(fitting, held, heights, strict=True):
-        checkpointing = each.ranked[0].layout.checkpointing
+        checkpointing = each.ranked[0].setup.checkpointing
         text = scale.number(nbytes) + (f"\n{checkpointing} checkpoints" if checkpointing != "none" else "")
         # Where there is no capacity to be read over.
         shift, side = (-10, "top") if 2 * nbytes > capacity else (10, "bottom")

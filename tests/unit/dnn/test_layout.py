@@ -1,0 +1,63 @@
+"""Names of layouts over several GPUs."""
+
+import pytest
+
+from vdnnsim.dnn.layout import Layout, parse_layout
+from vdnnsim.errors import CaptureError
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("ddp=8", Layout("ddp=8", "ddp", copies=8)),
+        ("zero1=4", Layout("zero1=4", "zero1", copies=4)),
+        ("fsdp=8", Layout("fsdp=8", "fsdp", shards=8)),
+        ("fsdp=8,reshard=never", Layout("fsdp=8,reshard=never", "fsdp", shards=8, reshards=False)),
+        ("zero2=8", Layout("zero2=8", "zero2", shards=8, reshards=False)),
+        ("hsdp=2x4", Layout("hsdp=2x4", "hsdp", copies=2, shards=4)),
+        ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
+        ("tp=8", Layout("tp=8", tensor=8)),
+        ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
+        ("ddp=8,sync=last", Layout("ddp=8,sync=last", "ddp", copies=8, syncs=False)),
+        ("fsdp=8,offload=cpu", Layout("fsdp=8,offload=cpu", "fsdp", shards=8, offloads=True)),
+        (
+            "zero2=4,tp=2,sp=never",
+            Layout("zero2=4,tp=2,sp=never", "zero2", 1, 4, 2, reshards=False, shares_tokens=False),
+        ),
+    ],
+)
+def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
+    assert parse_layout(text) == layout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is not a layout"),
+        ("fdsp=8", "'fdsp' is not a layout; did you mean 'fsdp'"),
+        ("ddp=8,offload=cpu", "found offload=cpu in 'ddp=8,offload=cpu', expected it beside fsdp=N"),
+        ("pp=2,fsdp=4,sync=last", "found sync=last in 'pp=2,fsdp=4,sync=last', expected it beside ddp=N"),
+        ("fsdp=8,offload=gpu", "found 'offload=gpu', expected offload=cpu, or nothing of it"),
+        ("fsdp=4,ep=4", "found 'ep=4'; how many tokens an expert gets is known to its router alone"),
+        ("cp=8", "found 'cp=8'; PyTorch shares out the tokens of attention"),
+        ("fsdp", "found 'fsdp=', expected how many GPUs, from 2 on, as fsdp=8"),
+        ("fsdp=1", "found 'fsdp=1', expected how many GPUs"),
+        ("fsdp=-2", "found 'fsdp=-2', expected how many GPUs"),
+        ("hsdp=8", "found 'hsdp=8', expected copies x shards, as hsdp=2x4"),
+        ("hsdp=1x8", "found 'hsdp=1x8', expected copies x shards"),
+        ("fsdp=4,ddp=2", "found 'fsdp=4,ddp=2', expected one of fsdp and ddp"),
+        ("tp=4,tp=2", "expected one of tp and tp"),
+        ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never"),
+        ("fsdp=4,sp=never", "found sp=never in 'fsdp=4,sp=never', expected it beside tp=N"),
+        ("ranks=4,tp=2", "found 'ranks=4,tp=2', expected ranks=N alone"),
+        ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
+        ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
+        ("fsdp=4,interleave=2", "found interleave in 'fsdp=4,interleave=2', expected it beside pp=N"),
+        ("pp=2,ranks=4", "found 'pp=2,ranks=4', expected pp=N, for stages are cut here, or ranks=N"),
+        ("pp=2,pp=2", "expected one of pp and pp"),
+    ],
+)
+def test_another_text_is_no_layout(text: str, message: str) -> None:
+    with pytest.raises(CaptureError, match=r"^--parallel: ") as failure:
+        parse_layout(text)
+    assert message in str(failure.value)
