@@ -78,7 +78,8 @@ def _line(stack: traceback.StackSummary) -> str:
     """Return file and line of the innermost frame of the user's code."""
     for frame in reversed(stack):
         path = Path(frame.filename)
-        if not path.is_relative_to(_OURS) and not path.is_relative_to(_PYTORCH):
+        # <string> is `python -c`, by which a process of ours begins.
+        if frame.filename != "<string>" and not any(map(path.is_relative_to, (_OURS, _PYTORCH))):
             return f"{frame.filename}:{frame.lineno}"
     return "in PyTorch"
 

@@ -77,6 +77,9 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
             if len(asked) == 1 and request.image is not None and len(request.image) == 1:
                 hint = f"--image {request.image[0]} is one number a sample, expected CxHxW for an image, as 3x224x224"
                 raise CaptureError(f"{failure}; {hint}") from failure
+            if request.inputs is None and "required positional argument" in str(failure):
+                hint = "expected --inputs FILE.py:NAME, a function of the batch size that returns all arguments"
+                raise CaptureError(f"{failure}; {hint}") from failure
             raise
 
 
@@ -87,6 +90,9 @@ def _completed(request: Request, program: Program, loss: AssumedLoss, step: Capt
     if request.inputs is None:
         return step
     sample, elements = sample_of(program.make_inputs())
+    if request.tokens and sample != "sequence":
+        # It stands behind another argument.
+        sample, elements = "sequence", request.tokens
     return msgspec.structs.replace(step, sample=sample, sample_elements=elements)
 
 

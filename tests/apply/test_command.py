@@ -101,6 +101,18 @@ def test_exit_statuses(words: list[str], status: int) -> None:
     assert done.exit_code == status
 
 
+def test_another_python_is_named(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    done = CliRunner().invoke(cli, ["apply", "--memory", "20GiB", "--", str(other), "train.py"])
+    assert f"is {other}, not the Python of vdnnsim" in done.output
+    assert (
+        "not the Python"
+        not in CliRunner().invoke(cli, ["apply", "--memory", "1GiB", "--", sys.executable, "-V"]).output
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

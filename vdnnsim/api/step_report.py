@@ -225,12 +225,13 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host",
     step_s = max(metrics.iteration_s, host_s)
     peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(step_s)
     others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
-    moved, pinned = format_bytes(schedule.offloaded_bytes), format_bytes(schedule.pinned_bytes)
+    count, pinned = len(schedule.offloaded), format_bytes(schedule.pinned_bytes)
+    moved = f"{format_bytes(schedule.offloaded_bytes)} of {count} storage{'s' * (count > 1)}; pinned memory {pinned}"
     unlimited_s = predicted.performance_ratio * metrics.iteration_s
     speed = f"{unlimited_s / step_s:.1%} of the speed with unlimited memory (predicted)"
     lines = [
         f"{plan.policy}: {peak} at most, {step} a step, {speed}",
-        f"to the host {moved} of {len(schedule.offloaded)} storages; pinned memory {pinned}{others}",
+        f"to the host: {moved if count else 'nothing'}{others}",
         f"recomputes: {', '.join(again[:_NAMED]) or 'nothing'}{f' and {more} more' if more > 0 else ''}",
     ]
     if schedule.states:

@@ -63,6 +63,7 @@ def apply(
 
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0]}: there is no such program; a command begins with one: -- python train.py")
+    _note_another_python(command[0])
     if memory is not None:
         read_option("--memory", parse_quantity, memory, Dimension.BYTES)
     if hardware != "auto":
@@ -79,6 +80,13 @@ def apply(
         status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "excess_folder": folder})})
         is_beyond = any(Path(folder).iterdir())
     sys.exit(status or (BEYOND_LIMIT if is_beyond else 0))
+
+
+def _note_another_python(program: str) -> None:
+    """Say which Python runs where it is not that of this program, whose packages it may lack."""
+    found = Path(shutil.which(program) or program)
+    if found.name.startswith("python") and found.absolute().parent != Path(sys.executable).parent:
+        click.echo(f"vdnnsim: {program} is {found}, not the Python of vdnnsim, {sys.executable}", err=True)
 
 
 def _exit_status(command: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@ pairs them. No size shrinks, and all are integers. What an operation computes an
 as a table of which more and more rows are read until it is read whole; there it is near what a capture has.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -68,9 +69,18 @@ def interpolated(steps: Sequence[CapturedStep], quantity: Quantity, wanted: int)
         step = _Interpolation(quantity, values, wanted).between(tuple(steps), "", may_grow=False)
     except _DiffersError as differs:
         place, reason = differs.args
-        return Difference(place.lstrip("."), reason)
+        return Difference(place.lstrip("."), f"{reason}{_of_what(steps[0], place)}")
     assert isinstance(step, CapturedStep), "a step becomes one"
     return _with_distinct_tensors(step)
+
+
+def _of_what(step: CapturedStep, place: str) -> str:
+    """Return in brackets the name of the storage that a place is of, which is the operator that made it."""
+    found = re.match(r"\.(storages|tensors)\[(\d+)\]", place)
+    if found is None:
+        return ""
+    number = int(found[2])
+    return f" ({step.storages[number if found[1] == 'storages' else step.tensors[number].storage].name})"
 
 
 def _with_distinct_tensors(step: CapturedStep) -> CapturedStep:

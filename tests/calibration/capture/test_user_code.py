@@ -135,6 +135,13 @@ def test_inputs_may_be_of_so_many_tokens(write: Write) -> None:
     path = write(f"{model}def inputs(n, tokens):\n    return torch.zeros(n, tokens, dtype=torch.int64)\n")
     step = captured(f"{path}:make", inputs=f"{path}:inputs", image=None, tokens=7)
     assert (step.sample, step.sample_elements) == ("sequence", 7)
+    both = "class Both(nn.Embedding):\n    def forward(self, x, ids):\n        return x + super().forward(ids).sum()\n"
+    given = "def inputs(n, tokens):\n    return torch.zeros(n, 3), torch.zeros(n, tokens, dtype=torch.int64)\n"
+    path = write(f"{both}def make():\n    return Both(2, 5)\n{given}")
+    step = captured(f"{path}:make", inputs=f"{path}:inputs", image=None, tokens=7)
+    assert (step.sample, step.sample_elements) == ("sequence", 7)
+    assert "returns all arguments" in refused(f"{path}:make", image=None, tokens=7)
+    path = write(f"{model}def inputs(n, tokens):\n    return torch.zeros(n, tokens, dtype=torch.int64)\n")
     message = refused(f"{path}:make", inputs=f"{path}:inputs", image=None)
     assert "inputs needs the arguments n, tokens, expected a function of the batch size" in message
 
