@@ -12,13 +12,15 @@ from vdnnsim.claims.check import summary
 from vdnnsim.claims.claim import PAPERS, read_claims
 from vdnnsim.claims.paper import open_paper
 from vdnnsim.cli import run_command
-from vdnnsim.cli.claims import capture
+from vdnnsim.cli.claims import CAPTURING, capture
 from vdnnsim.cli.options import FilePath
 from vdnnsim.cli.output import report_folder
 from vdnnsim.cli.progress import SearchLine
 from vdnnsim.report.folder import write_folder
 
 _HERE: Final = Path(__file__).parent
+_MEASURED: Final = "public2026"
+"""The page whose rows are mostly of captured networks."""
 
 
 @click.command()
@@ -26,9 +28,12 @@ _HERE: Final = Path(__file__).parent
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; reports/PAPER unless given.")
 def redraw(paper: str, out: Path | None) -> None:
     """Draw the page on a paper: README.md, claims.csv, its figures and tables, run.json. Equal input, equal bytes."""
+    captured = capture()
+    if paper == _MEASURED and captured is None:
+        raise click.UsageError(f"{paper} captures networks with {', '.join(CAPTURING)}, expected all of them installed")
     folder, writer = out or _HERE / paper, page_writer(paper)
     report_folder(folder, paper, ("README.md", writer.manifest), writer)
-    opened = open_paper(read_claims(paper), Path(), capture())
+    opened = open_paper(read_claims(paper), Path(), captured)
     paper_report: Callable[..., Mapping[str, bytes]] = import_module(f"reports.{paper}.report").paper_report
     with SearchLine() as line:
         rows = opened.check(line.show)

@@ -45,3 +45,13 @@ def test_nothing_of_others_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_pages_of_the_repository_are_those_of_the_command(paper: str) -> None:
     assert {"README.md", "claims.csv"} <= earlier_files(ROOT / "reports" / paper, page_writer(paper))
+
+
+def test_a_page_of_captured_networks_is_not_drawn_without_their_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine rows in ten would be left out, and the page on the others written over that on all."""
+    monkeypatch.setattr("reports.__main__.capture", lambda: None)
+
+    refused = CliRunner().invoke(redraw, ["public2026"])
+
+    assert refused.exit_code == 2
+    assert "expected all of them installed" in refused.output

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vdnnsim.claims.public2026.replays import Capture
     from vdnnsim.dnn.captured_step import CapturedStep
 
-_CAPTURING: Final = ("torch", "timm", "torchvision")
+CAPTURING: Final = ("torch", "timm", "torchvision", "transformers")
 """Packages to capture networks of public measurements that are not built here."""
 _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated")
 
@@ -48,7 +48,7 @@ def claims(paper: str, output: Output) -> None:
 
 def capture() -> "Capture | None":
     """Return the function that captures networks; None where a package is missing."""
-    return _captured if all(find_spec(each) for each in _CAPTURING) else None
+    return _captured if all(find_spec(each) for each in CAPTURING) else None
 
 
 def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
