@@ -1,4 +1,4 @@
-"""Cross entropy over slices of the tokens: logits of one slice at a time, which backward computes again.
+"""Cross entropy over slices of the tokens: logits of one slice at a time, which backward recomputes.
 
 The output layer of a model gives `Logits`, which have a shape and no memory. What the model does to them before cross
 entropy, a cast or a view that leaves the classes alone, is done to the input of the layer instead; cross entropy then

@@ -158,7 +158,7 @@ _ABOUT: Final = (
     "Written by `python -m reports.planning.bounds`. Iterations of the policy `optimal`, as the simulator replays "
     "them, over the bound of their certificates: no schedule is faster that runs each kernel once, in this order, and "
     "keeps weights, their gradients and states on the GPU. 1.005 says that at most 0.5 % of the bound is left to gain. "
-    "Nothing is computed again, neither in the bound nor in a plan; [frontiers](frontiers/README.md) have that. "
+    "Nothing is recomputed, neither in the bound nor in a plan; [frontiers](frontiers/README.md) have that. "
     "[MONeT's budgets](monet.md) stand beside. "
     "How long planning takes: [speed](speed.md)."
 )

@@ -1,4 +1,4 @@
-"""Train a vision transformer of torchvision whose blocks are computed again in backward."""
+"""Train a vision transformer of torchvision whose blocks are recomputed in backward."""
 
 import argparse
 from functools import partial

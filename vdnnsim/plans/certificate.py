@@ -7,19 +7,19 @@ from enum import Enum
 class BoundClass(Enum):
     """The schedules for which a bound holds; all run the kernels of the workload in the plan's order."""
 
-    OFFLOAD = "schedules of this order that compute nothing again and keep weights, their gradients and states"
+    OFFLOAD = "schedules of this order that recompute nothing and keep weights, their gradients and states"
     ANY = (
-        "schedules of this order that keep weights, their gradients and states, with all else offloaded or computed "
-        "again any number of times"
+        "schedules of this order that keep weights, their gradients and states, with all else offloaded or recomputed "
+        "any number of times"
     )
     OFFLOAD_AND_STATES = (
-        "schedules of this order that compute nothing again and keep weights, with each state of the optimizer kept, "
+        "schedules of this order that recompute nothing and keep weights, with each state of the optimizer kept, "
         "or on the host but for its update, and each weight gradient kept, or on the host between backward and update"
     )
     ANY_AND_STATES = (
         "schedules of this order that keep weights, with each state of the optimizer kept, or on the host but for its "
         "update, each weight gradient kept, or on the host between backward and update, and all else offloaded or "
-        "computed again any number of times"
+        "recomputed any number of times"
     )
 
     @property
