@@ -10,7 +10,7 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.validation.executor import Laboratory
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.row import Outcome, Row
-from vdnnsim.validation.run.both_sides import BothSides
+from vdnnsim.validation.run.comparison import Comparison
 
 Provenance = tuple[tuple[str, str], ...]
 
@@ -60,7 +60,7 @@ def _executed(
 ) -> Iterator[Row]:
     for task in method.tasks:
         try:
-            sides = BothSides.of(task, server, laboratory.executor(task.workload), method)
+            sides = Comparison.of(task, server, laboratory.executor(task.workload), method)
         except (DeviceError, ExecutionRefused) as failure:
             outcome = Outcome.REFUSED if isinstance(failure, ExecutionRefused) else Outcome.OUT_OF_MEMORY
             for policy in task.chosen(policies):

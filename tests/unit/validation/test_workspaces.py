@@ -8,7 +8,7 @@ from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.validation.method import FREE_GPU
-from vdnnsim.validation.run.both_sides import stated_workspaces
+from vdnnsim.validation.run.comparison import stated_workspaces
 
 FAST, LEAN = (KernelCost(name, 1.0, 100, Origin.FITTED) for name in ("fast", "lean"))
 

@@ -27,7 +27,7 @@ from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
 
 
 @dataclass(frozen=True, slots=True)
-class BothSides:
+class Comparison:
     """A workload on both sides; plans are made with calibrated times."""
 
     task: Task
@@ -36,7 +36,7 @@ class BothSides:
     simulator: Simulator
 
     @classmethod
-    def of(cls, task: Task, server: Server, executor: Executor, method: Method) -> "BothSides":
+    def of(cls, task: Task, server: Server, executor: Executor, method: Method) -> "Comparison":
         """Build the cost tables and the limits of a task.
 
         Raises:
