@@ -227,7 +227,7 @@ class SavedTensor:
     def __init__(self, tensor: torch.Tensor, save: int | None = None, storage: SavedStorage | None = None) -> None:
         kept = tensor.detach()
         self.save, self.storage = save, storage
-        self._layout = TensorLayout.of(kept) if storage else None
+        self._layout = None if storage is None else TensorLayout.of(kept)
         # PyTorch checks no versions under hooks. An empty tensor still shares the version counter.
         self._version = None if kept.is_inference() else kept._version  # noqa: SLF001 - PyTorch has no public one
         if storage is not None:
@@ -236,13 +236,15 @@ class SavedTensor:
 
     def unpack(self) -> torch.Tensor:
         """Return the tensor; see `check`."""
-        if self.storage is None or self._layout is None:
+        if self.storage is None:
             return self._tensor
+        assert self._layout is not None, "it has a storage"
         return self._layout.on(self.storage.materialize())
 
     def check(self) -> None:
         """Refuse a tensor that was written since it was saved, as PyTorch does without hooks."""
-        if self._version is not None:
+        # PyTorch has no public count of writes.
+        if self._version is not None and self._version != self._tensor._version:  # noqa: SLF001
             shape = self._tensor.shape if self._layout is None else self._layout.shape
             refuse_written(self._tensor, self._version, shape, "for gradient computation")
 

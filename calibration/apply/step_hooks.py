@@ -41,6 +41,7 @@ class StepHooks:
     def __init__(self, loop: LoopState, model: nn.Module) -> None:
         self._loop, self._schedule, self._tape = loop, loop.schedule, loop.schedule.tape
         self._expected_saves, self._unpack_points = loop.schedule.expected_saves, loop.schedule.unpack_points
+        self._actions = loop.schedule.actions
         self._model = weakref.ref(model)
         self.number = next(loop.numbers)
         self._stream = loop.copy_stream.current()
@@ -109,7 +110,8 @@ class StepHooks:
             storage = self._to_be_saved.pop(number, None) or self._storages.get(number)
             storage = storage or self._new(number, tensor.untyped_storage())
         packed = SavedTensor(tensor, save, storage)
-        if tensor.grad_fn is not None and (pool := self._pools_on_arrival.get(save)) is not None:
+        pool = self._pools_on_arrival.get(save)
+        if pool is not None and tensor.grad_fn is not None:
             tensor.register_hook(partial(_use_on_gradient, self._pools, self.log, pool))  # type: ignore[no-untyped-call]
         self._reach(save)
         return packed
@@ -118,7 +120,8 @@ class StepHooks:
         """Return how a tensor differs from the captured save; empty if it does not."""
         if expected is None:
             return f"more is saved than the {save} tensors that were captured"
-        if not expected.is_aside and not self._loop.copy_stream.is_current(self._stream):
+        # A CPU has none.
+        if self._stream is not None and not expected.is_aside and not self._loop.copy_stream.is_current(self._stream):
             return f"save {save} is on another stream than the one on which the step began"
         if expected.nbytes == 0:
             return ""
@@ -255,7 +258,7 @@ class StepHooks:
     def _reach(self, point: int) -> None:
         while self._next_point <= point:
             reached, self._next_point = self._next_point, self._next_point + 1
-            for action in self._schedule.actions[reached]:
+            for action in self._actions[reached]:
                 self._do(action)
             if self._pools_at:
                 self._pools.use(self._pools_at[reached])
