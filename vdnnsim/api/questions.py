@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vdnnsim.api.captured import Captured, machines_named, policies_named, profile_named
-from vdnnsim.api.scenarios import LoadedScenario, scenario_of_step
+from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, StudyError
 from vdnnsim.report.result_table import ResultTable
@@ -77,7 +77,7 @@ def max_batch(
     from vdnnsim.study.largest_table import largest_table
 
     scenario = _scenario(asked, hardware, policy).scenario
-    return largest_table(scenario, TimeLimit.parse(time_limit), _ALL, longest=longest)
+    return largest_table(scenario, read_argument("time_limit", TimeLimit.parse, time_limit), _ALL, longest=longest)
 
 
 def whatif(asked: Asked, *settings: str, hardware: str = "", policy: str | Sequence[str] = ()) -> ResultTable:

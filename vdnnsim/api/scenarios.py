@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vdnnsim.api.captured import model_of, policies_named, profile_named
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.report.picture import Picture
     from vdnnsim.scenario.scenario import Scenario
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -117,14 +119,14 @@ class LoadedScenario(Shown):
 
         Raises:
             PolicyError: no policy has a plan.
-            InputError: the limit is no time above 0.
+            CaptureError: the limit is no time above 0.
         """
         from vdnnsim.planning.deadline import TimeLimit
         from vdnnsim.policies.registry import known_policies
 
         if time_limit is None:
             return Simulation.of(run_and_answer(self.scenario, known_policies()))
-        limit = TimeLimit.parse(time_limit)
+        limit = read_argument("time_limit", TimeLimit.parse, time_limit)
         return Simulation.of(run_and_answer(self.scenario.limited(time_limit), known_policies(), limit=limit))
 
     def on(self, hardware: str) -> "LoadedScenario":
@@ -245,10 +247,15 @@ def chosen_memory_model(text: str) -> "MemoryChoice":
     """Return a memory model by its name, or raise CaptureError where there is none of this name."""
     from vdnnsim.memory.choices import memory_choice
 
+    return read_argument("memory_model", memory_choice, text)
+
+
+def read_argument(word: str, read: Callable[..., _Value], *given: object) -> _Value:
+    """Return the value of an argument, or raise CaptureError with its word before the reader's message."""
     try:
-        return memory_choice(text)
+        return read(*given)
     except InputError as failure:
-        raise CaptureError(f"memory_model: {failure}") from None
+        raise CaptureError(f"{word}: {failure}") from None
 
 
 def with_memory(profile: "Profile", memory: str | None) -> "Server":
@@ -258,7 +265,7 @@ def with_memory(profile: "Profile", memory: str | None) -> "Server":
     server = profile.server
     if memory is None:
         return server
-    nbytes = int(parse_quantity(memory, Dimension.BYTES)) + server.gpu.context_bytes
+    nbytes = int(read_argument("memory", parse_quantity, memory, Dimension.BYTES)) + server.gpu.context_bytes
     return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))
 
 

@@ -238,6 +238,8 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
         (lambda _: SIMULATE(net(), "rtx_4090"), "step: found an object of Sequential"),
         (lambda step: SIMULATE(step, None), "hardware: found nothing, expected the name of a profile"),
         (lambda step: SIMULATE(step, "rtx_4090", policy=[]), "policy: found none"),
+        (lambda step: SIMULATE(step, "rtx_4090", time_limit="soon"), "time_limit: found 'soon'"),
+        (lambda _: vdnnsim.plan(net(), torch.ones(8, 3), hardware="rtx_4090", memory="20"), "memory: found '20'"),
         (lambda step: SIMULATE(step, "rtx_4090")["optimal"], "'optimal' is not one policy of this result"),
         (lambda step: SIMULATE(step, "rtx_4090").write("x.html"), "expected a folder"),
         (lambda _: CAPTURE(net, torch.ones(8, 3), optimizer=3), "optimizer: found an object of int"),
