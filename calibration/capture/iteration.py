@@ -205,7 +205,7 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
             _check_pipeline(program, layout)
             from calibration.capture.parallel.pipeline import pipelined
 
-            autocast = None if layout.is_sharded else autocast
+            autocast = None if layout.is_sharded or narrow_type_of(model) is not None else autocast
             forward_in, batches = partial(_autocast, device_type, autocast), _batches(program, place)
 
             def loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever the last stage returns

@@ -20,7 +20,7 @@ from calibration.capture.request import LIBRARIES, LoopOptions
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
-from calibration.capture.wrapped import EAGER, refuse_spread
+from calibration.capture.wrapped import EAGER, as_module, refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.training_loops import optimizer_named
@@ -150,7 +150,7 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
         if isinstance(model, nn.Module):
             refuse_spread(model)
             return copy.deepcopy(model, {} if real else dict(_without_memory(model)))
-        made = model()
+        made = as_module(model())
         if not isinstance(made, nn.Module):
             raise CaptureError(f"model: {_name(model)} returns {article(made)}, expected a torch.nn.Module")
         return made

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from calibration.capture.failures import failure_outside
 from calibration.capture.program import Arguments
 from calibration.capture.request import split_words
+from calibration.capture.wrapped import as_module
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import file_name, not_one_of, one_line
 
@@ -34,7 +35,7 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
     _check_callable(words, value, arguments=0, right="a function without arguments that returns a torch.nn.Module")
 
     def make() -> nn.Module:
-        model = value()
+        model = as_module(value())
         if not isinstance(model, nn.Module):
             where = _place(words, value)
             raise CaptureError(f"{where} returns {article(model)}, expected a torch.nn.Module")

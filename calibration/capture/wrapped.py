@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import distributed, nn
@@ -16,6 +16,25 @@ EAGER: Final = (
     '`execution="compiled"`, replays them fused.'
 )
 _REPLICATED: Final = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+class Scheduled(nn.Module):
+    """The stages of a rank of a pipeline, which a user's code has made, with their schedule."""
+
+    def __init__(self, schedule: Any) -> None:  # noqa: ANN401 - PyTorch has no public class of all of them
+        super().__init__()
+        self.schedule = schedule
+        self.stages: list[Any] = getattr(schedule, "_stages", None) or [schedule._stage]  # noqa: SLF001
+        self.parts = nn.ModuleList(each.submod for each in self.stages)
+
+
+def as_module(made: object) -> object:
+    """Return a schedule of torch.distributed.pipelining as a module; anything else as it is."""
+    if isinstance(made, nn.Module) or not (distributed.is_available() and distributed.is_initialized()):
+        return made
+    from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
+
+    return Scheduled(made) if isinstance(made, PipelineScheduleMulti | PipelineScheduleSingle) else made
 
 
 def within_ddp(model: nn.Module) -> nn.Module:
@@ -40,8 +59,10 @@ def refuse_spread(model: nn.Module) -> None:
     """Refuse a model that is wrapped for several GPUs.
 
     Raises:
-        CaptureError: it is in DDP or DataParallel, or sharded by FSDP.
+        CaptureError: it is in DDP or DataParallel, sharded by FSDP, or in stages.
     """
+    if isinstance(model, Scheduled):
+        raise CaptureError("found a schedule of pipeline stages, expected --parallel ranks=N,pp=M of M stages")
     if is_sharded(model):
         raise CaptureError(
             f"{type(model).__name__}: was sharded by FSDP, so each rank holds a part of it; expected the model before "

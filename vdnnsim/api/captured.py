@@ -109,8 +109,9 @@ def capture(  # noqa: PLR0913  # the words of the command
         compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
         parallel: a layout over several GPUs, one rank of which is captured: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`,
             `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together. `ranks=8`
-            takes a function whose model is wrapped for eight. `pp=4` is a pipeline of `accumulate` micro-batches.
-            `fsdp=8,offload=cpu` has shards, their gradients and optimizer states in host memory.
+            takes a function whose model is wrapped for eight, `ranks=8,pp=2` one that returns the schedule of its
+            stages. `pp=4` is a pipeline of `accumulate` micro-batches. `fsdp=8,offload=cpu` has shards, their gradients
+            and optimizer states in host memory.
         position: of the captured rank in a pipeline, from 0 on.
         checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
             number every so many blocks whole.

@@ -155,6 +155,20 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
         if (name in _DATA and layout.data) or twice:
             raise CaptureError(f"{where}: found {quote(text)}, expected one of {layout.data or name} and {name}")
         layout = replace(layout, **_term(name, value, where))
+    if layout.pipeline > 1 and layout.is_given:
+        if layout.copies % layout.pipeline or layout.interleave > 1:
+            raise CaptureError(
+                f"{where}: found {quote(text)}, expected ranks=N,pp=M alone, with a multiple of M in N: M stages of "
+                "equally many ranks, whose schedule says how they interleave"
+            )
+        layout = replace(layout, copies=layout.copies // layout.pipeline)
+    _check(layout, where)
+    return layout
+
+
+def _check(layout: Layout, where: str) -> None:
+    """Refuse terms that do not fit to others."""
+    text = layout.text
     for is_found, word in ((not layout.reshards, _RESHARD), (layout.offloads, _OFFLOAD)):
         if is_found and not layout.is_sharded:
             raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
@@ -167,8 +181,6 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
     if layout.interleave > 1 and layout.pipeline == 1:
         raise CaptureError(f"{where}: found {_INTERLEAVE} in {quote(text)}, expected it beside pp=N")
-    if layout.pipeline > 1 and layout.is_given:
-        raise CaptureError(f"{where}: found {quote(text)}, expected pp=N, for stages are cut here, or ranks=N")
     if layout.tensor > 1 and layout.is_given:
         raise CaptureError(f"{where}: found {quote(text)}, expected ranks=N alone, for the model says how")
     if layout.tensor > 1 and layout.data in {"ddp", "zero1"}:
@@ -176,7 +188,6 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
             f"{where}: found {quote(text)}, expected fsdp=N or hsdp=RxS beside tp: PyTorch's DistributedDataParallel "
             "takes no split layers"
         )
-    return layout
 
 
 def _term(name: str, value: str, where: str) -> dict[str, Any]:

@@ -1,8 +1,12 @@
-"""The stages of one rank of a pipeline, run by the schedules of torch.distributed.pipelining."""
+"""The stages of one rank of a pipeline, run by the schedules of torch.distributed.pipelining.
+
+They are cut from a model, or a user's function has made them with their schedule.
+"""
 
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +20,7 @@ from calibration.capture.parallel.shard import mesh_of, replicated, shard
 from calibration.capture.parallel.stages import Autocast, Given, cut, join, order_of
 from calibration.capture.parallel.tensor import split
 from calibration.capture.storages import local_of
+from calibration.capture.wrapped import Scheduled
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
@@ -23,24 +28,36 @@ from vdnnsim.units import Precision
 
 
 class _ScheduledStage(PipelineStage):
-    """Runs a stage on the micro-batches of an iteration, and calls `enter` with each phase at its begin."""
+    """Runs a stage on the micro-batches of an iteration, and calls `enter` with each phase at its begin.
+
+    One that was cut from a model takes its arguments, those of a user are taken by the first alone.
+    """
 
     batches: Sequence[Given] = ()
     enter: Callable[[Phase], object]
+    autocast: Autocast = nullcontext
+    is_cut = True
 
     def forward_one_chunk(
         self,
         fwd_chunk_id: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,  # noqa: ARG002 - those of the micro-batch
+        args: tuple[Any, ...],  # noqa: ARG002 - those of the micro-batch
+        kwargs: dict[str, Any] | None = None,  # noqa: ARG002
         save_forward_output: bool = True,  # noqa: FBT001, FBT002 - PyTorch's
     ) -> Any:  # noqa: ANN401 - as of the stage
         self.enter(Phase.FORWARD)
-        return super().forward_one_chunk(fwd_chunk_id, args, {"given": self.batches[fwd_chunk_id]}, save_forward_output)
+        batch = self.batches[fwd_chunk_id]
+        given: Given = ((), {"given": batch}) if self.is_cut else batch if self.is_first else ((), {})
+        with self.autocast():
+            return super().forward_one_chunk(fwd_chunk_id, *given, save_forward_output)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's
         self.enter(Phase.BACKWARD)
         super().backward_one_chunk(*args, **kwargs)
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's
+        self.enter(Phase.BACKWARD)
+        super().backward_weight_one_chunk(*args, **kwargs)
 
     def _agreed(self, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401 - PyTorch's
         """Say that all stages know their shapes, which the other ranks are not there to confirm."""
@@ -107,7 +124,7 @@ def pipelined(
     """Return the stages of this rank, in a process that is one of its ranks.
 
     Args:
-        model: all of it, which is cut into the stages.
+        model: all of it, which is cut into the stages, or those of a user's schedule.
         layout: with a pipeline.
         precision: with FSDP in the types of its own policy.
         checkpointing: of blocks.
@@ -119,6 +136,8 @@ def pipelined(
     Raises:
         CaptureError: the model cannot be cut, or the schedule takes no such number of micro-batches.
     """
+    if layout.is_given:
+        return _given(model, layout, device_type, batches, autocast, loss)
     count = layout.pipeline * layout.interleave
     mesh = mesh_of(layout, device_type)
     assert mesh is not None, "the layout says how"
@@ -140,7 +159,7 @@ def pipelined(
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         parts += [copy.deepcopy(parts[0]) for _ in range(layout.interleave - 1)]
     for part, index in zip(parts, range(layout.position, count, layout.pipeline), strict=True):
-        stage, blocks = cut(*part, index, count, autocast)
+        stage, blocks = cut(*part, index, count)
         if checkpointing:
             blocks = checkpoint_blocks(stage, checkpointing, blocks)
         if layout.is_sharded:
@@ -167,10 +186,55 @@ def pipelined(
         raise CaptureError(f"accumulate: found {len(batches)} micro-batches in {layout.text}: {reason}") from failure
     modules = [each.submod for each in stages]
     whole = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
+    for each in stages:
+        each.autocast = autocast
     targets = torch.empty(len(batches)) if stages[-1].is_last else None
     own = set(whole.modules())
     ties = [(module, name) for _, part in parts for module, name in part.ties if module in own]
     return Pipeline(whole, stages, schedule, targets, ties, _ends(layout) if order.ties else None)
+
+
+def _given(
+    model: nn.Module,
+    layout: Layout,
+    device_type: str,
+    batches: Sequence[Given],
+    autocast: Autocast,
+    loss: Callable[[Any], torch.Tensor],
+) -> Pipeline:
+    """Return the stages of a user's schedule, which is run with the loss of the program.
+
+    Raises:
+        CaptureError: there is none, or its stages, micro-batches or shapes are others than the layout and loop say.
+    """
+    found = f"--parallel: {layout.text}: found"
+    if not isinstance(model, Scheduled):
+        raise CaptureError(
+            f"{found} {type(model).__name__}, expected a function that returns a schedule, as "
+            "Schedule1F1B(PipelineStage(...), ...)"
+        )
+    schedule = model.schedule
+    stages: list[Any] = model.stages
+    count = schedule._n_microbatches  # noqa: SLF001 - PyTorch has no public one
+    if count != len(batches):
+        raise CaptureError(f"accumulate: found {len(batches)} micro-batches, expected {count}, as the schedule has")
+    for each in stages:
+        knows_shapes = type(each) is PipelineStage and each._user_meta.is_complete_for_forward()  # noqa: SLF001
+        if each.group_size != layout.pipeline or each.stage_index_to_group_rank[each.stage_index] != layout.position:
+            raise CaptureError(
+                f"{found} stage {each.stage_index} in a group of {each.group_size} ranks, expected stages along the "
+                f"first dimension of the mesh, of {layout.pipeline} ranks"
+            )
+        if not knows_shapes:
+            raise CaptureError(
+                f"{found} stage {each.stage_index} without shapes, expected PipelineStage(..., input_args=..., "
+                "output_args=...): the other ranks are not there to tell them"
+            )
+        each.__class__ = _ScheduledStage
+        each.device, each.autocast, each.is_cut = torch.device(device_type), autocast, False
+    schedule._loss_fn, schedule._has_backward = lambda output, _: loss(output), True  # noqa: SLF001
+    is_last = any(each.is_last for each in stages)
+    return Pipeline(model, stages, schedule, torch.empty(count) if is_last else None)
 
 
 def _ends(layout: Layout) -> Any:  # noqa: ANN401 - PyTorch's annotation is the same

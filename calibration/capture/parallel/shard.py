@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from calibration.capture.blocks import blocks_of
 from calibration.capture.checkpointing import checkpoint_blocks
 from calibration.capture.parallel.tensor import split
+from calibration.capture.wrapped import Scheduled
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
@@ -72,6 +73,8 @@ def _as_wrapped(model: nn.Module, layout: Layout, precision: Precision) -> nn.Mo
     Raises:
         CaptureError: nothing of it is spread over ranks, or it computes in another type than was asked for.
     """
+    if isinstance(model, Scheduled):
+        raise CaptureError(f"--parallel: {layout.text}: found a schedule of stages, expected {layout.text},pp=M")
     if any(isinstance(each, nn.DataParallel | FullyShardedDataParallel) for each in model.modules()):
         raise CaptureError(f"--parallel: {layout.text}: found DataParallel or FSDP1, expected DDP or fully_shard")
     if isinstance(model, DistributedDataParallel):

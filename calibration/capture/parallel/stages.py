@@ -28,11 +28,10 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 class Stage(nn.Module):
     """A model of which some blocks are left, and what comes before or behind them in the first or the last stage."""
 
-    def __init__(self, model: nn.Module, autocast: Autocast) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
         self.received: list[torch.Tensor] = []
-        self._autocast = autocast
 
     def forward(self, *received: torch.Tensor, given: Given) -> Any:  # noqa: ANN401 - whatever a model returns
         """Return the activation behind the last block, or in the last stage the tensors that the model returns.
@@ -44,8 +43,7 @@ class Stage(nn.Module):
         args, kwargs = given
         self.received[:] = received
         try:
-            with self._autocast():
-                return _tensors(self.model(*args, **kwargs))
+            return _tensors(self.model(*args, **kwargs))
         except _Behind as left:
             return left.activation
         finally:
@@ -156,12 +154,12 @@ def _shared(modules: Iterable[nn.Module], others: Iterable[nn.Module]) -> Iterat
         yield from ((module, name) for name, each in module.named_parameters(recurse=False) if id(each) in found)
 
 
-def cut(model: nn.Module, order: Order, index: int, count: int, autocast: Autocast) -> tuple[Stage, list[nn.Module]]:
+def cut(model: nn.Module, order: Order, index: int, count: int) -> tuple[Stage, list[nn.Module]]:
     """Leave of a model what one of so many stages has; return that and its blocks."""
     each, more = divmod(len(order.blocks), count)
     first = index * each + min(index, more)
     blocks = order.blocks[first : first + each + (index < more)]
-    stage = Stage(model, autocast)
+    stage = Stage(model)
     others = set(map(id, order.blocks)) - set(map(id, blocks))
     before = set(map(id, order.before)) if index else set()
     behind = set(map(id, order.behind)) if index < count - 1 else set()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,14 +21,16 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+import vdnnsim
 from calibration.capture.blocks import blocks_of
 from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.request import Request
-from tests.calibration.capture.ranks import SAMPLES, WIDTH, Attention, Block, Decoder, Net, asked_of, program
+from tests.calibration.capture.ranks import CLASSES, SAMPLES, WIDTH, Attention, Block, Decoder, Net, asked_of, program
 from tests.captured_steps import simulator
 from tests.toy import ROOT
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -691,6 +694,69 @@ def test_first_and_last_stage_sum_the_gradient_of_a_weight_that_both_have(
         has_both = position in (0, stages - 1)
         of_both = Collective(CollectiveKind.ALL_REDUCE, nbytes, "float32", 2, stride)
         assert (collectives(step, B)[-1] == of_both) is has_both
+
+
+class Half(nn.Module):
+    """A block of `Net`, with the head behind the last."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block()])
+        self.head = nn.Linear(WIDTH, CLASSES) if is_last else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        head: torch.Tensor = self.head(x)
+        return head
+
+
+def scheduled(*, names: tuple[str, str] = ("pp", "dp"), knows_shapes: bool = True) -> object:
+    """Return the schedule of a stage in a process of two times two ranks, as a user's script makes it."""
+    mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=names)
+    position = mesh["pp"].get_local_rank()
+    part = Half(is_last=position == 1)
+    for each in (part.blocks[0], part):
+        fully_shard(each, mesh=mesh["dp"])
+    given, made = (torch.empty(SAMPLES, width, device="meta") for width in (WIDTH, CLASSES if position else WIDTH))
+    shapes: dict[str, Any] = (
+        {"input_args": given.requires_grad_(), "output_args": made.requires_grad_()} if knows_shapes else {}
+    )
+    stage = PipelineStage(part, position, 2, torch.device("cuda"), group=mesh["pp"].get_group(), **shapes)
+    return Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.functional.cross_entropy)
+
+
+def of_stages(make: object, layout: str, **others: Any) -> CapturedStep:  # noqa: ANN401 - words of a capture
+    words: dict[str, Any] = {"loss": lambda y: y.float().sum(), "accumulate": 4, "parallel": layout}
+    return vdnnsim.capture(make, torch.randn(SAMPLES, WIDTH), **(words | others))
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_schedule_of_the_user_is_captured_as_the_same_stages(position: int) -> None:
+    found = of_stages(scheduled, "ranks=4,pp=2", position=position)
+    expected = of_stages(Net, "pp=2,fsdp=2", position=position)
+
+    assert (found.ranks, found.pipeline, found.position) == (4, 2, position)
+    assert collectives(found) == collectives(expected)
+    assert found.peak_live_bytes == expected.peak_live_bytes
+
+
+@pytest.mark.parametrize(
+    ("make", "layout", "asked", "message"),
+    [
+        (Net, "ranks=4,pp=2", {}, "found Net, expected a function that returns a schedule"),
+        (scheduled, "ranks=4,pp=2", {"accumulate": 2}, "found 2 micro-batches, expected 4"),
+        (scheduled, "ranks=4", {}, "found a schedule of stages, expected ranks=4,pp=M"),
+        (scheduled, "fsdp=4", {}, "found a schedule of pipeline stages, expected --parallel ranks=N,pp=M"),
+        (partial(scheduled, names=("dp", "pp")), "ranks=4,pp=2", {"position": 1}, "expected stages along the first"),
+        (partial(scheduled, knows_shapes=False), "ranks=4,pp=2", {"position": 1}, "stage 1 without shapes, expected"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused(
+    make: object, layout: str, asked: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CaptureError, match=message):
+        of_stages(make, layout, **asked)
 
 
 def bare() -> nn.Module:

@@ -18,6 +18,7 @@ from vdnnsim.errors import CaptureError
         ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
         ("tp=8", Layout("tp=8", tensor=8)),
         ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
+        ("ranks=8,pp=2", Layout("ranks=8,pp=2", "ranks", copies=4, pipeline=2)),
         ("ddp=8,sync=last", Layout("ddp=8,sync=last", "ddp", copies=8, syncs=False)),
         ("fsdp=8,offload=cpu", Layout("fsdp=8,offload=cpu", "fsdp", shards=8, offloads=True)),
         (
@@ -53,7 +54,8 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
         ("fsdp=4,interleave=2", "found interleave in 'fsdp=4,interleave=2', expected it beside pp=N"),
-        ("pp=2,ranks=4", "found 'pp=2,ranks=4', expected pp=N, for stages are cut here, or ranks=N"),
+        ("ranks=5,pp=2", "found 'ranks=5,pp=2', expected ranks=N,pp=M alone"),
+        ("ranks=8,pp=2,interleave=2", "found 'ranks=8,pp=2,interleave=2', expected ranks=N,pp=M alone"),
         ("pp=2,pp=2", "expected one of pp and pp"),
     ],
 )
