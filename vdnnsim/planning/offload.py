@@ -11,7 +11,7 @@ where cuts are not good enough.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Final, Protocol, TypeVar
 
 from vdnnsim.planning.buffer_uses import IdleInterval
@@ -139,12 +139,16 @@ class OffloadSearch:
         return found
 
     def _chunks(self, turn: int, options: Sequence[Option], served: Collection[int]) -> list[Chunk]:
-        """Return chunks for the needs of kernels by some algorithms, cut at those of `served` kernels."""
+        """Return chunks for the needs of kernels by some algorithms, cut at those of `served` kernels.
+
+        What one before it needed away is gone already, and what one behind it needs away is not back yet.
+        """
         kernels = zip(self.problem.kernels, options, strict=True)
         needs = [kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels]
         moved = to_offload(self.problem.idle, turn, max(needs), self.granule_bytes)
-        before = (needs[at] for at in served if at <= turn)
-        behind = (needs[at] for at in served if at >= turn)
+        gone, kept_back = [*accumulate(needs, max)], [*accumulate(reversed(needs), max)][::-1]
+        before = (gone[at] for at in served if at <= turn)
+        behind = (kept_back[at] for at in served if at >= turn)
         return at_needs(moved, before, behind, self.granule_bytes)
 
     def _movement(self, chunks: Sequence[Chunk], turn: int) -> Movement:

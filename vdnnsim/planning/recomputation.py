@@ -8,9 +8,9 @@ with temporaries that only forward reads. Offloads for an order with recomputati
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
@@ -38,6 +38,10 @@ class Recomputation:
         self._read_again = [buffers.touched(replace(run, repeat=1))[0] for run in self.runs]
         self._forward = [at for at, run in enumerate(self.runs) if run.phase is Phase.FORWARD]
         self._writers: dict[int, list[int]] = defaultdict(list)
+        self._touching: dict[int, list[int]] = defaultdict(list)
+        for at, touched in enumerate(self._touched):
+            for each in chain(*touched):
+                self._touching[each].append(at)
         for at in self._forward:
             for each in dict.fromkeys(self._touched[at][1]):
                 self._writers[each].append(at)
@@ -54,9 +58,11 @@ class Recomputation:
 
     def price(self, buffer: int) -> float:
         """Return the seconds per byte to restore a buffer whose inputs are live."""
-        runs = [self.runs[at] for at in self._writers[buffer]]
-        kernels = (self._costs.fastest(run.layer.index, run.phase).of(run.operation or 0) for run in runs)
-        return sum(each.seconds for each in kernels) / max(1, self.nbytes(buffer))
+        return sum(self._seconds(self.runs[at]) for at in self._writers[buffer]) / max(1, self.nbytes(buffer))
+
+    def alike(self, buffer: int) -> Hashable:
+        """Return a key that is equal for the same buffer of equal blocks: its size, and times of what touches it."""
+        return self.nbytes(buffer), tuple(self._seconds(self.runs[at]) for at in self._touching[buffer])
 
     def segmented(self, count: int) -> list[int]:
         """Return the buffers to drop if forward is checkpointed in segments, all but the last.
@@ -107,6 +113,9 @@ class Recomputation:
             for at in self._writers[current]:
                 yield replace(self.runs[at], repeat=1)
                 absent.difference_update(each for each in self._touched[at][1] if self._writers[each][-1] <= at)
+
+    def _seconds(self, run: Run) -> float:
+        return self._costs.fastest(run.layer.index, run.phase).of(run.operation or 0).seconds
 
     def _made(self, buffer: int) -> int:
         return self._writers[buffer][-1]

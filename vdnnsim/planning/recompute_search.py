@@ -2,22 +2,21 @@
 
 A set of dropped buffers gives an order of kernels, which is valued by its fluid optimum, and with addresses by a plan
 that is made at once. The relaxation of the bound (`vdnnsim.planning.recomputation_bound`) says what to drop: it splits
-few buffers, which are dropped or kept by several thresholds, and of equal buffers, as the same map of every block, the
-same number spread evenly over forward; or all but the checkpoints of some segments are dropped. Where kernels lack
-memory because buffers were restored before, some of these are kept, until none lacks any. What an order restores fills
-memory that the relaxation counts as free, and with addresses its plan may lack some, so it is solved again with as much
-less.
+few buffers, which are dropped or kept by several thresholds, and of equal blocks equally many, evenly spread; or all
+but checkpoints are dropped. Where kernels lack memory because buffers were restored before, some of these are kept.
+What an order restores fills memory that the relaxation counts as free, and with addresses its plan may lack some, so it
+is solved again with as much less.
 
 If that is not good enough, checkpointed segments, all but the last, are tried, which fragment little. Then, from the
 best of these, or while none fits from the one that lacks least, more and fewer of equal buffers are dropped, evenly
-spread, as long as that helps; at last ranges of buffers are dropped or kept instead, large ranges first.
+spread and again with some of them kept, as long as that helps; at last ranges are dropped or kept, large ranges first.
 
 Effort is counted in kernels of the orders that are tried, so that the result does not depend on the machine; a deadline
 only ends the search early.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -33,7 +32,7 @@ from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.restored import Restored, restored, restored_too_early
 from vdnnsim.plans.schedule import Run
 
-EFFORT: Final = 100_000
+EFFORT: Final = 150_000
 """Kernels of all orders that are tried."""
 ROUNDS: Final = 4
 """Relaxations that are solved."""
@@ -117,8 +116,6 @@ class DropSearch:
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
         # Kernels of the orders that were tried, and whether the search was ended by time.
         self._effort, self._is_cut = 0.0, False
-        # Of the set that was tried last, what fills the memory of kernels that lack some.
-        self._too_early = frozenset[int]()
         # Of sets that are looked at twice in a row.
         self._whole = lru_cache(maxsize=8)(lambda dropped: self.problem_of(self.recomputation.order(dropped)))
         # Orders that fit by their bytes and fragment, the best last, and what those tried last lack at most.
@@ -178,19 +175,24 @@ class DropSearch:
         for proposed in proposals:
             if self._is_over() and (self._tried or self._effort or self.deadline.with_grace.is_over):
                 return False
-            dropped, self._too_early = frozenset(proposed), frozenset[int]()
-            self._try(dropped)
-            while repair and self._too_early and not self._is_over():
-                dropped, self._too_early = dropped - self._too_early, frozenset[int]()
-                self._try(dropped)
+            self._try_repaired(proposed) if repair else self._try(proposed)
         return not self._is_over()
+
+    def _try_repaired(self, proposed: Iterable[int]) -> bool:
+        """Try a set, and with more kept as long as kernels lack memory; return whether one is the best so far."""
+        dropped = frozenset(proposed)
+        is_best = self._try(dropped)
+        while self._too_early and not self._is_over():
+            dropped -= self._too_early
+            is_best |= self._try(dropped)
+        return is_best
 
     @cached_property
     def _equal(self) -> list[list[int]]:
-        """Groups of buffers of equal size and price, most bytes first."""
-        equal = defaultdict[tuple[int, float], list[int]](list)
+        """Groups of the same buffer of equal blocks, most bytes first."""
+        equal = defaultdict[Hashable, list[int]](list)
         for each in self.recomputation.droppable:
-            equal[self.recomputation.nbytes(each), self.recomputation.price(each)].append(each)
+            equal[self.recomputation.alike(each)].append(each)
         return sorted(equal.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
 
     def _adjust(self) -> bool:
@@ -206,12 +208,12 @@ class DropSearch:
                         return False
                     others = [each for each in group if (each in self._base) is not more]
                     share = min(1.0, step * len(group) / max(1, len(others)))
-                    helped |= self._try(self._base.symmetric_difference(_spread_over([others], [share])))
+                    helped |= self._try_repaired(self._base.symmetric_difference(_spread_over([others], [share])))
         return True
 
     def _try(self, dropped: Iterable[int]) -> bool:
-        """Try a set, and return whether it is the best so far."""
-        buffers = frozenset(dropped)
+        """Try a set, and return whether it is the best so far; else `_too_early` fills memory that kernels lack."""
+        buffers, self._too_early = frozenset(dropped), frozenset[int]()
         if buffers in self._tried:
             return False
         self._tried.add(buffers)
@@ -270,10 +272,9 @@ class DropSearch:
             helped = False
             for start in range(0, len(order), max(1, length // 2)):
                 part, now = set(order[start : start + length]), self._base
-                for changed in (now - part, now | part, now ^ part):
-                    helped |= self._try(changed)
-                    if self._is_over():
-                        return
+                helped |= sum(map(self._try, (now - part, now | part, now ^ part))) > 0
+                if self._is_over():
+                    return
             if not helped:
                 if length == 1:
                     return

@@ -82,6 +82,14 @@ def test_the_price_of_a_buffer_is_that_of_the_kernels_which_write_it() -> None:
     assert again(found.order({conv1}))[:5] == ["loss", "fc", "+conv1", "+conv1/relu", "fc"]
 
 
+def test_equal_buffers_of_equal_blocks_are_alike() -> None:
+    """A map is not alike another of the same size and price where a kernel that reads it takes longer."""
+    graph = toy_chain(3)
+    equal, other = recomputation(graph), recomputation(graph, {("conv3", Phase.BACKWARD_WEIGHTS): 2.0})
+    conv1, conv2, *_ = equal.droppable
+    assert equal.alike(conv1) == equal.alike(conv2) == other.alike(conv1) != other.alike(conv2)
+
+
 def test_a_shared_input_is_restored_once() -> None:
     """The sum is of the map of conv1 and of that of conv2, which is made of the former; backward reads all three."""
     net = GraphBuilder("residual", MapShape(5, 1, 1))
