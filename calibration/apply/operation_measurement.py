@@ -5,8 +5,9 @@ convolutions, partial sums, copies within fused attention. Rules without a GPU m
 (`vdnnsim.cost.pytorch_workspace`), and a profile's cost model is fitted to other kernels.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
@@ -44,17 +45,29 @@ _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten
 
 
 def measured_here(
-    captured: CapturedStep, calls: Sequence[Call], device: torch.device, *, is_timed: bool
+    captured: CapturedStep,
+    calls: Sequence[Call],
+    device: torch.device,
+    *,
+    is_timed: bool,
+    limit_bytes: int | None = None,
 ) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]], AbstractSet[int]]:
     """Return a choice of kernels with measured workspaces and times, measured requests, and storages on other devices.
 
     The fastest kernel on offer is chosen, as PyTorch does. Requests are by number of an operation, in order; those not
-    freed are its results. Without a GPU nothing is measured; times are measured if `is_timed`.
+    freed are its results. Without a GPU nothing is measured; times are measured if `is_timed`. What does not run alone
+    within `limit_bytes` of reserved memory is not measured.
     """
     found, elsewhere = dict[int, Sequence[Request]](), set[int]()
     seconds: dict[int, float] = {}
     if device.type == "cuda":
-        with memory_history(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
+        with (
+            memory_history(device),
+            torch.random.fork_rng([device]),
+            torch.cuda.device(device),
+            torch.no_grad(),
+            _within(limit_bytes, device),
+        ):
             begin, run = _changes(device), DryRun(device, is_timed=is_timed)
             operations = enumerate(zip(captured.operations, calls, strict=True))
             ran = [(at, run.measured(call)) for at, (each, call) in operations if each.phase is not Phase.UPDATE]
@@ -82,6 +95,22 @@ def measured_here(
         return replace(kernel, seconds=seconds[operation], origin=Origin.MEASURED)
 
     return adjust, found, elsewhere
+
+
+@contextmanager
+def _within(limit_bytes: int | None, device: torch.device) -> Iterator[None]:
+    """Have PyTorch free its cache before it reserves more than a limit, and raise OutOfMemoryError beyond it."""
+    if limit_bytes is None:
+        yield
+        return
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    of_device = limit_bytes / torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(min(before, of_device), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
 
 
 def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCost:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reports.promises import NanoGpt
+from tests.apply.training import requested
 from tests.pretend.test_apply import part_of_plain, perceptron, planned, train
 from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.history import recorded
@@ -62,6 +64,23 @@ def test_fifty_steps_reserve_what_was_stated_and_allocate_what_was_promised() ->
     assert {each.departure for each in made.loop.steps} == {""}
     assert torch.cuda.max_memory_reserved() <= limit
     assert torch.cuda.max_memory_allocated() == pytest.approx(made.predicted.metrics.max_memory_bytes, rel=0.01)
+
+
+def test_operations_are_measured_within_the_limit() -> None:
+    """Blocks of 16, 32, 48 and 64 MiB, three of 64 in the last activation's backward: 192 MiB, and 0.4 of weights.
+
+    Each forward operation finds no free block of its result's size, so that the cache of all is beyond 256 MiB.
+    """
+    widths = (64, 128, 192, 256)
+    layers = [each for a, b in pairwise(widths) for each in (nn.Linear(a, b), nn.Tanh())]
+    model, batch = nn.Sequential(*layers).cuda(), torch.zeros(1 << 16, 64, device="cuda")
+    found = {}
+    for memory in (None, "256 MiB"):
+        free_cache()
+        torch.cuda.reset_peak_memory_stats()
+        found[memory] = requested(model, batch, "checkpoint", memory=memory, memory_model="pytorch").requests
+        assert (torch.cuda.max_memory_reserved() <= 256 << 20) is (memory is not None)
+    assert found[None] == found["256 MiB"]
 
 
 def test_a_loop_before_the_plan_and_a_tensor_behind_it_leave_its_segments_whole() -> None:

@@ -129,12 +129,14 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     chosen = resolve_policy(policy, known_policies(), advice="")
     server = with_memory(profile, memory)
     is_timed = is_of_card(server, card)
-    kernels, requests, elsewhere = measured_here(captured, tape.calls, device, is_timed=is_timed)
     model = chosen_memory_model(memory_model)
     limit_bytes = None
     if memory is not None:
         model = preallocated(model)
         limit_bytes = server.gpu.memory_bytes - server.gpu.context_bytes
+    kernels, requests, elsewhere = measured_here(
+        captured, tape.calls, device, is_timed=is_timed, limit_bytes=limit_bytes
+    )
     request = PlanRequest(
         captured, tape.without(elsewhere), device, server, chosen, model, kernels, requests, limit_bytes=limit_bytes
     )
