@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from math import ceil
-from typing import Protocol
+from typing import Final, Protocol
 
 from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
@@ -16,11 +16,15 @@ from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import Declined, PolicyResult, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.requests import UNLIMITED_BYTES
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
+
+_WITH_GAPS: Final = 1.05
+"""Of memory that is reserved ahead over the most that lives (LIMITS.md: 0 to 5 % more)."""
 
 
 class Progress(Protocol):
@@ -67,6 +71,8 @@ class _Search:
         least = self._taken_bytes(self._run(planner, gpu.context_bytes))
         capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
+        if any(map(self._reserves_ahead, roomy)):
+            roomy = self._run(planner, most)
         searched = [_searched(each, slowest_of(self._run(planner, each))) for each in capacities[:-1]]
         searched.append(_searched(most, slowest_of(roomy)))
         times = {each.label: self._times(each, capacities) for each in others}
@@ -110,7 +116,18 @@ class _Search:
         return rows
 
     def _taken_bytes(self, rows: Sequence[PolicyResult]) -> int:
-        return max(runtime_bytes(row.trace, self._scenario.server.gpu) for row in rows)
+        """Return the process memory; of plans that reserve all there is, with as much for gaps as these may take."""
+        gpu = self._scenario.server.gpu
+        return max(
+            int(row.metrics.max_memory_bytes * _WITH_GAPS) + gpu.framework_bytes(row.trace.plan.handles)
+            if self._reserves_ahead(row)
+            else runtime_bytes(row.trace, gpu)
+            for row in rows
+        )
+
+    def _reserves_ahead(self, row: PolicyResult) -> bool:
+        settings = settings_of(row.trace.plan.memory_model or self._scenario.memory_model)
+        return settings is not None and settings.preallocated
 
 
 def _searched(capacity_bytes: int, row: PolicyResult) -> Searched:
