@@ -161,3 +161,36 @@ def test_a_stream_that_capture_did_not_see(policy: str, monkeypatch: pytest.Monk
         _, happened = watched(steps, monkeypatch)
     assert all("another stream" in each.departure for each in made.loop.steps)
     assert hazards(made, happened) == []
+
+
+class Shifted(nn.Module):
+    def forward(self, batch: Tensor) -> Tensor:
+        return batch + 1
+
+
+@pytest.mark.parametrize("lends", [True, False])
+def test_what_recomputation_reads_is_lent_to_its_stream(lends: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """A batch of another stream's pool, which waited for forward, the last that reads the batch without a plan.
+
+    Backward recomputes from it: its block is not reused while the stream of the step has yet to do so.
+    """
+    if not lends:
+        monkeypatch.setattr(CudaCopyStream, "lend", lambda *_: None)
+    layers = [each for _ in range(4) for each in (Shifted(), nn.Linear(256, 256), nn.Tanh())]
+    model, side = nn.Sequential(*layers).cuda(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    given = torch.zeros(4096, 256, device="cuda")
+    made = plan(model, given, hardware="rtx_4090", policy="checkpoint", loss=loss, optimizer="sgd")
+    assert 0 in made.loop.schedule.recomputed_operations
+    with torch.cuda.stream(side):
+        batch = torch.zeros(4096, 256, device="cuda")
+    address = batch.data_ptr()
+    torch.cuda.current_stream().wait_stream(side)
+    with made.apply(model):
+        result = loss(model(batch))
+        side.wait_stream(torch.cuda.current_stream())
+        del batch
+        torch.cuda._sleep(10**8)  # type: ignore[no-untyped-call]  # noqa: SLF001
+        result.backward()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(side):
+        is_reused = torch.empty(4096, 256, device="cuda").data_ptr() == address
+    assert is_reused is not lends
