@@ -4,6 +4,8 @@ import dataclasses
 import gc
 import os
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from tests.toy import ROOT
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.collective import Collective
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.trace import MemoryCount
@@ -40,7 +43,11 @@ MISSES = {
     ("NVIDIA H100 80GB HBM3", "fsdp=4", "selective"): "reserves 1.06 % less than its replay",
     ("NVIDIA GeForce RTX 4090", "fsdp=4", "selective"): "allocates 0.501 % more than its replay",
 }
-"""What is off by more than it should be, by card, layout and checkpointing; why is not known."""
+"""What is off by more than it should be, by card, layout and checkpointing.
+
+That of allocated memory is from optimizer states, which the first update puts into blocks of up to 1 MiB more; why
+segments are others is not known.
+"""
 
 
 class Decoder(nn.Module):
@@ -60,15 +67,20 @@ class Decoder(nn.Module):
         return logits
 
 
-@pytest.fixture(autouse=True)
-def empty() -> Iterator[None]:
+def clear() -> None:
     # Backward runs in a thread that keeps what DTensor caches of the process group before.
     one = torch.ones((), device="cuda", requires_grad=True)
     one.register_hook(lambda _: _clear_sharding_prop_cache())  # type: ignore[no-untyped-call]
     one.backward()  # type: ignore[no-untyped-call]
     del one
+    gc.collect()
     free_cache()
     torch.cuda.reset_peak_memory_stats()
+
+
+@pytest.fixture(autouse=True)
+def empty() -> Iterator[None]:
+    clear()
     yield
     gc.collect()
 
@@ -154,8 +166,8 @@ def test_peak_and_collectives_of_a_rank_are_those_of_its_replay(
     check(asked(layout, Precision.AMP_BFLOAT16, checkpointing))
 
 
-def check(wanted: Program) -> None:
-    assert wanted.layout is not None
+def compared(wanted: Program) -> tuple[int, int]:
+    """Hold what a rank allocates and exchanges against its replay; return what both reserve."""
     allocated, reserved, collectives = counted(wanted)
 
     step = captured(wanted)
@@ -163,12 +175,19 @@ def check(wanted: Program) -> None:
     exchanges = (each.collective for each in step.operations if each.collective is not None)
     assert [each for each in exchanges if not each.is_of_host] == collectives
     assert found.allocated_bytes == pytest.approx(allocated, rel=0.005)
+    assert found.reserved_bytes is not None
+    return reserved, found.reserved_bytes
+
+
+def check(wanted: Program) -> None:
+    assert wanted.layout is not None
+    reserved, found_bytes = compared(wanted)
     # Copies from the host share a pool with gathered weights in PyTorch, not in a replay.
     splits, within = (
         wanted.layout.tensor > 1,
         0.07 if wanted.has_pipeline else 0.013 if wanted.layout.offloads else 0.01,
     )
-    assert found.reserved_bytes == pytest.approx(reserved, rel=within, abs=20 * 2**20 if splits else 0)
+    assert found_bytes == pytest.approx(reserved, rel=within, abs=20 * 2**20 if splits else 0)
 
 
 @pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context")
@@ -188,3 +207,73 @@ def test_peak_and_sends_of_a_stage_are_those_of_its_replay(layout: str, position
     assert made.layout is not None
     placed = dataclasses.replace(made.layout, position=position)
     check(replace(made, layout=placed, batch_size=SAMPLES // 8, accumulate=8))
+
+
+SIZES: dict[str, Any] = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 16}
+WIDE = SIZES | {"intermediate_size": 4 * WIDTH, "vocab_size": WORDS}
+
+
+def of_transformers(name: str) -> Any:  # noqa: ANN401 - a model; its library has no types here
+    """Return a model of three layers; its library takes seconds to import."""
+    import transformers
+
+    causal = transformers.AutoModelForCausalLM.from_config
+    match name:
+        case "llama":
+            return causal(transformers.LlamaConfig(**WIDE, num_key_value_heads=8))
+        case "qwen2":
+            return causal(transformers.Qwen2Config(**WIDE, num_key_value_heads=8))
+        case "gpt2":
+            words: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None}
+            return causal(transformers.GPT2Config(n_embd=WIDTH, n_layer=3, n_head=16, vocab_size=WORDS, **words))
+        case "opt":
+            return causal(
+                transformers.OPTConfig(**SIZES, ffn_dim=4 * WIDTH, vocab_size=WORDS, word_embed_proj_dim=WIDTH)
+            )
+        case "bert":
+            return transformers.BertForMaskedLM(transformers.BertConfig(**WIDE))
+        case "t5":
+            words = {"d_ff": 4 * WIDTH, "num_layers": 3, "num_heads": 16, "vocab_size": WORDS}
+            return transformers.T5ForConditionalGeneration(transformers.T5Config(d_model=WIDTH, **words))
+        case "vit":
+            config = transformers.ViTConfig(**SIZES, intermediate_size=4 * WIDTH)
+            return transformers.ViTForImageClassification(config)
+        case _:
+            return transformers.ConvNextForImageClassification(transformers.ConvNextConfig())
+
+
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context")
+@pytest.mark.filterwarnings("ignore:Grad strides do not match bucket view strides")  # of convolutions of one channel
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        *((name, "ddp=8 fsdp=8 zero2=8 zero1=8") for name in ("opt", "bert", "t5", "vit", "convnext")),
+        *(
+            (name, "ddp=8 fsdp=8 zero2=8 zero1=8 tp=8 fsdp=4,tp=2 pp=2 pp=3,tp=2")
+            for name in ("llama", "qwen2", "gpt2")
+        ),
+    ],
+)
+def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtests) -> None:
+    """What is reserved may be off by up to a tenth where optimizer states lie among blocks of another size (zero1)."""
+    for layout in layouts.split():
+        parsed = parse_layout(layout)
+        samples = 2 if parsed.pipeline > 1 else 8
+        words = {"input_ids": torch.zeros(samples, TOKENS, dtype=torch.int64)}
+        if name == "t5":
+            words["decoder_input_ids"] = words["input_ids"]
+        if name in ("vit", "convnext"):
+            words = {"pixel_values": torch.zeros(32, 3, 224, 224)}
+        for position in {0, parsed.pipeline - 1}:
+            wanted = ranks.program(
+                layout,
+                Precision.AMP_BFLOAT16,
+                position,
+                make_model=partial(of_transformers, name),
+                make_inputs=lambda words=words: ((), {key: each.clone() for key, each in words.items()}),
+                loss=AssumedLoss(name),
+                accumulate=8 if parsed.pipeline > 1 else 1,
+            )
+            with subtests.test(layout=layout, position=position):
+                compared(wanted)
+            clear()
