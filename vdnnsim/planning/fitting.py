@@ -169,14 +169,16 @@ class Fitting:
         """
         order, most = self.order, len(self.order.problem.idle)
         for part in LEAST_COPIED:
-            if not found or found.seconds <= order.optimum.seconds * (1 + NEAR) or deadline.is_over:
+            # The seconds of a plan are those of a replay.
+            in_time = found is not None and deadline.allows(self.best.plan_s)
+            if not found or not in_time or found.seconds <= order.optimum.seconds * (1 + NEAR):
                 break
             large = [each for each in order.problem.idle if each.nbytes >= part * order.optimum.away_bytes]
             if len(large) == most:
                 continue
             problem, most = order.problem.with_idle(large), len(large)
             optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline)
-            if optimum is None or optimum.seconds >= found.seconds or not deadline.allows(self.best.plan_s):
+            if optimum is None or optimum.seconds >= found.seconds or deadline.is_over:
                 break
             made = self._planned(problem, optimum, deadline, deadline)
             if isinstance(made, Candidate) and made.seconds < found.seconds:
