@@ -9,7 +9,7 @@ import click
 
 from reports.page import page_writer
 from vdnnsim.claims.check import summary
-from vdnnsim.claims.claim import PAPERS, read_claims
+from vdnnsim.claims.claim import PAPERS, PUBLIC, read_claims
 from vdnnsim.claims.paper import open_paper
 from vdnnsim.cli import run_command
 from vdnnsim.cli.claims import CAPTURING, capture
@@ -19,8 +19,6 @@ from vdnnsim.cli.progress import SearchLine
 from vdnnsim.report.folder import write_folder
 
 _HERE: Final = Path(__file__).parent
-_MEASURED: Final = "public2026"
-"""The page whose rows are mostly of captured networks."""
 
 
 @click.command()
@@ -29,7 +27,7 @@ _MEASURED: Final = "public2026"
 def redraw(paper: str, out: Path | None) -> None:
     """Draw the page on a paper: README.md, claims.csv, its figures and tables, run.json. Equal input, equal bytes."""
     captured = capture()
-    if paper == _MEASURED and captured is None:
+    if paper == PUBLIC and captured is None:
         raise click.UsageError(f"{paper} captures networks with {', '.join(CAPTURING)}, expected all of them installed")
     folder, writer = out or _HERE / paper, page_writer(paper)
     report_folder(folder, paper, ("README.md", writer.manifest), writer)

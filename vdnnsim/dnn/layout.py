@@ -117,6 +117,11 @@ class Layout:
         """Whether FSDP shards it."""
         return self.data in {"fsdp", "hsdp", "zero2"}
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the user's code wraps the model."""
+        return self.data == "ranks"
+
     def check_compiled(self, where: str = PARALLEL) -> None:
         """Refuse a layout of which torch.compile would not compile whole blocks.
 
@@ -128,11 +133,6 @@ class Layout:
                 f"{where}: found {self.text}, compiled, expected fsdp=N, zero2=N or hsdp=RxS alone, whose blocks "
                 "torch.compile compiles, or eager execution"
             )
-
-    @property
-    def is_given(self) -> bool:
-        """Whether the user's code wraps the model."""
-        return self.data == "ranks"
 
 
 def parse_layout(text: str, where: str = PARALLEL) -> Layout:

@@ -165,13 +165,13 @@ class Fitting:
     def _with_fewer_copies(self, found: Candidate | None, deadline: Deadline) -> Candidate | None:
         """Return a plan that leaves small buffers on the GPU, or the one found where none such is faster.
 
-        Each copy has a latency, and takes calls of the host, which timetables do not count.
+        Each copy has a latency, and takes calls of the host, which timetables do not count: plans are replayed.
         """
         order, most = self.order, len(self.order.problem.idle)
         for part in LEAST_COPIED:
-            # The seconds of a plan are those of a replay.
-            in_time = found is not None and deadline.allows(self.best.plan_s)
-            if not found or not in_time or found.seconds <= order.optimum.seconds * (1 + NEAR):
+            if not found or not deadline.allows(self.best.plan_s):
+                break
+            if found.seconds <= order.optimum.seconds * (1 + NEAR):
                 break
             large = [each for each in order.problem.idle if each.nbytes >= part * order.optimum.away_bytes]
             if len(large) == most:
