@@ -19,8 +19,8 @@ from vdnnsim.files.user_cache import user_cache
 
 _SOURCES: Final = Path(__file__).parent / "runtime"
 _CORE: Final = (
-    "state.c errors.c extents.c addresses.c schedule.c device.c memory.c virtual_memory.c handles.c streams.c events.c "
-    "graphs.c copies.c images.c launches.c driver.c modules.c nvml.c"
+    "state.c errors.c extents.c addresses.c recording.c schedule.c device.c memory.c virtual_memory.c "
+    "handles.c streams.c events.c graphs.c copies.c images.c launches.c driver.c modules.c nvml.c"
 ).split()
 """Sources of the runtime; `absent.c` defines what the others do not, and all other files are of libraries."""
 _ABSENT: Final = "absent.c"

@@ -1,4 +1,4 @@
-/* Graphs: work that a stream records instead of doing it, and does in one launch as often as it is asked.
+/* Graphs: recorded work, which a stream does in one launch as often as it is asked.
  *
  * Work of several streams that joined is done in the order in which it was recorded, one after the other. What the host
  * stands in for is not done again.
@@ -7,48 +7,10 @@
 
 #include <stdlib.h>
 
-struct work {
-  enum engine engine;
-  nanoseconds lasts;
-  void *to;
-  const void *from;
-  size_t bytes;
-  int value;
-};
-struct graph {
-  int uses; /* by its stream while it is recorded, by the program, by each executable */
-  unsigned long long id;
-  struct work *work;
-  size_t count, room;
-};
-static struct graph *recorded; /* of the work that was put last; NULL if it was not recorded */
-
 static void drop(struct graph *graph) {
   if (--graph->uses) return;
   free(graph->work);
   free(graph);
-}
-
-static struct work *add_work(struct graph *graph) {
-  if (graph->count == graph->room) {
-    graph->room = graph->room ? 2 * graph->room : 64;
-    graph->work = realloc(graph->work, graph->room * sizeof *graph->work);
-  }
-  return &graph->work[graph->count++];
-}
-
-bool record_work(struct graph *graph, enum engine engine, nanoseconds lasts) {
-  recorded = graph;
-  if (graph && (engine != ENGINE_NONE || lasts)) *add_work(graph) = (struct work){.engine = engine, .lasts = lasts};
-  return graph;
-}
-
-bool record_move(void *to, const void *from, int value, size_t bytes) {
-  if (!recorded) return false;
-  struct work *work = &recorded->work[recorded->count - 1];
-  if (work->bytes) work = add_work(recorded), *work = (struct work){.engine = ENGINE_NONE};
-  work->to = to, work->from = from, work->value = value, work->bytes = bytes;
-  return true;
 }
 
 /* ---- the API ---- */
@@ -75,7 +37,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *made) {
   struct graph *graph = stream ? graph_of(stream) : NULL;
   if (!graph) return leave(cudaErrorIllegalState);
   part(graph);
-  recorded = NULL;
+  end_recording();
   *made = (cudaGraph_t)graph;
   return leave(cudaSuccess);
 }

@@ -117,9 +117,32 @@ void *bytes_at(const void *address);
 
 bool pinned(const void *address);
 
-/* ---- schedule.c: the clock, engines, and what is done when the clock has come to a moment ---- */
+/* ---- recording.c: work that a stream records for a graph instead of doing it ---- */
 
 enum engine { ENGINE_KERNELS, ENGINE_H2D, ENGINE_D2H, ENGINE_NONE, ENGINES = ENGINE_NONE };
+
+struct work {
+  enum engine engine;
+  nanoseconds lasts;
+  void *to;
+  const void *from;
+  size_t bytes;
+  int value;
+};
+/* Work in the order in which it was recorded. */
+struct graph {
+  int uses; /* by its stream while it is recorded, by the program, by each executable */
+  unsigned long long id;
+  struct work *work;
+  size_t count, room;
+};
+/* Record work for a graph; false if there is none. */
+bool record_work(struct graph *graph, enum engine engine, nanoseconds lasts);
+/* Record what the work that was put last moves, or sets if `from` is NULL; false if that was not recorded. */
+bool record_move(void *to, const void *from, int value, size_t bytes);
+void end_recording(void);
+
+/* ---- schedule.c: the clock, engines, and what is done when the clock has come to a moment ---- */
 
 /* What a question takes, as whether an event has come: a loop that asks until it has must end. Assumed. */
 #define QUESTION ((nanoseconds)1000)
@@ -167,13 +190,5 @@ void part(const struct graph *graph);
 void hold(struct stream *stream, nanoseconds moment);
 /* When all of a GPU's work will be done, of all GPUs if -1. */
 nanoseconds all_done(int gpu);
-
-/* ---- graphs.c: work that a stream records instead of doing it ---- */
-
-struct graph;
-/* Record work for a graph; false if there is none. */
-bool record_work(struct graph *graph, enum engine engine, nanoseconds lasts);
-/* Record what the work that was put last moves, or sets if `from` is NULL; false if that was not recorded. */
-bool record_move(void *to, const void *from, int value, size_t bytes);
 
 #endif
