@@ -9,6 +9,7 @@ PyTorch, since this Python may be of another environment than vdnnsim's.
 import importlib.util
 import json
 import os
+import pkgutil
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -52,8 +53,7 @@ def _follow_script() -> None:
     if importlib.util.find_spec("vdnnsim") is None:
         sys.stderr.write(f"vdnnsim: {sys.executable} finds no vdnnsim, expected it in the environment of the script\n")
         return
-    # By its name, as an entry point: the layers of imports forbid a static one.
-    importlib.import_module("vdnnsim.api.script").follow_script(**json.loads(os.environ["VDNNSIM_APPLY"]))
+    pkgutil.resolve_name(os.environ["VDNNSIM_APPLY_BY"])(**json.loads(os.environ["VDNNSIM_APPLY"]))
 
 
 if os.environ.get("VDNNSIM_PRETEND_CLOCK") == "virtual":

@@ -72,7 +72,12 @@ def apply(
     asked = {"hardware": hardware, "memory": memory, "policy": policy, "real": real}
     startup = Path(__file__).parents[2] / "calibration" / "startup"
     folders = [str(startup), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {**os.environ, "VDNNSIM_APPLY": json.dumps(asked), "PYTHONPATH": os.pathsep.join(folders)}
+    variables = {
+        **os.environ,
+        "VDNNSIM_APPLY_BY": "vdnnsim.api.script:follow_script",
+        "VDNNSIM_APPLY": json.dumps(asked),
+        "PYTHONPATH": os.pathsep.join(folders),
+    }
     if memory is None:
         os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
     with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
