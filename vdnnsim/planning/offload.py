@@ -127,26 +127,32 @@ class OffloadSearch:
         """Return the fastest timetable with chunks cut at the needs of all kernels, or only of those that wait."""
         found = self._timetable(self._chunks(turn, self.optimum.options, range(len(self.problem.kernels))), turn)
         options = found.options if found else self.optimum.options
-        served: frozenset[int] = frozenset()
-        for _ in range(MOST_CUTS):
-            if found and self._is_enough(found):
-                break
-            # Because of latency few cuts may be better than many.
-            other = self._timetable(self._chunks(turn, options, served), turn)
-            if other is None:
-                break
-            found, served = faster(found, other), served | other.hindered
+        for alone in (False, True):
+            served: frozenset[int] = frozenset()
+            for _ in range(MOST_CUTS):
+                if found and self._is_enough(found):
+                    return found
+                # Because of latency few cuts may be better than many.
+                other = self._timetable(self._chunks(turn, options, served, alone=alone), turn)
+                if other is None:
+                    break
+                found, served = faster(found, other), served | other.hindered
         return found
 
-    def _chunks(self, turn: int, options: Sequence[Option], served: Collection[int]) -> list[Chunk]:
+    def _chunks(
+        self, turn: int, options: Sequence[Option], served: Collection[int], *, alone: bool = False
+    ) -> list[Chunk]:
         """Return chunks for the needs of kernels by some algorithms, cut at those of `served` kernels.
 
-        What one before it needed away is gone already, and what one behind it needs away is not back yet.
+        What one before it needed away is gone already, and what one behind it needs away is not back yet. Cuts at what
+        each needs `alone` split more copies, so that kernels by other algorithms may wait for less of them.
         """
         kernels = zip(self.problem.kernels, options, strict=True)
         needs = [kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels]
         moved = to_offload(self.problem.idle, turn, max(needs), self.granule_bytes)
         gone, kept_back = [*accumulate(needs, max)], [*accumulate(reversed(needs), max)][::-1]
+        if alone:
+            gone = kept_back = needs
         before = (gone[at] for at in served if at <= turn)
         behind = (kept_back[at] for at in served if at >= turn)
         return at_needs(moved, before, behind, self.granule_bytes)

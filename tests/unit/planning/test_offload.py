@@ -1,5 +1,7 @@
 """The offload search on the chain of ten kernels with copies of 1 B/s, and on one with maps of uneven size."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.toy import toy_costs, toy_workload, with_fc
@@ -55,6 +57,33 @@ def test_no_cut_is_made_that_costs_more_than_it_saves() -> None:
     assert found is not None
     assert [each.nbytes for each in found.movement.chunks] == [10, 2]
     assert found.seconds == 32
+
+
+def test_cuts_suit_other_algorithms_than_those_they_were_made_for() -> None:
+    """At 296 B, each copy 0.5 s more, kernel 2 takes 4 B of workspace, or 5 s: it needs 4 B away, or nothing.
+
+    Kernels 3 and 4 need 2 B, 5 and 6 all of the input, 7 and 8 8 B. Cut at what kernel 2 needs, or any before 5, the
+    input goes as 4 B and the rest, and comes back as 2 B and 8 B: three chunks. Cut at 2 B for kernel 3, it goes until
+    2.5 and 11 s beside a slow kernel 2, 6 ends at 13, 8 at 15; it is back at 15.5 and 24, and 9 ends at 25.
+    """
+    problem = chain_problem(296)
+    fast = problem.kernels[2].options[0]
+    options = (replace(fast, workspace_bytes=4), replace(fast, seconds=5.0))
+    kernels = [*problem.kernels]
+    kernels[2] = replace(kernels[2], options=options)
+    problem = replace(problem, kernels=tuple(kernels))
+    copies = Copies(half_late_s, half_late_s, COPIES.best)
+
+    found = OffloadSearch(problem, optimum_of(problem), copies, 1, NEVER).best(None)
+
+    assert found is not None
+    assert [each.nbytes for each in found.movement.chunks] == [2, 8]
+    assert found.seconds == 25
+
+
+def half_late_s(nbytes: int) -> float:
+    """1 B/s, and 0.5 s before the first."""
+    return nbytes + 0.5
 
 
 def late_s(nbytes: int) -> float:
