@@ -188,12 +188,7 @@ def _copies_between_blocks(device: Device, nbytes: int) -> Iterator[CopyOf]:
 
 
 def _beside_other_work(
-    device: Device,
-    session: Session,
-    extent: Extent,
-    rates: DeviceRates,
-    copy_of: CopyOf,
-    alone: Sequence[TimedCopy],
+    device: Device, session: Session, extent: Extent, rates: DeviceRates, copy_of: CopyOf, alone: Sequence[TimedCopy]
 ) -> Iterator[TimedCopy]:
     """Measure pinned copies beside other copies and the two kernels of known work."""
     nbytes, pinned = extent.largest_copy // _SHARE, HostMemory.PINNED

@@ -61,11 +61,7 @@ def timm(name: str) -> Callable[[], tuple[nn.Module, Tensor]]:
     return make
 
 
-MODELS = {
-    "transformer": transformer,
-    "resnet50": timm("resnet50"),
-    "vit_small": timm("vit_small_patch16_224"),
-}
+MODELS = {"transformer": transformer, "resnet50": timm("resnet50"), "vit_small": timm("vit_small_patch16_224")}
 
 
 class OffloadAll(saved_tensors_hooks):

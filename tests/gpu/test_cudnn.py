@@ -95,10 +95,7 @@ BESIDE = pytest.mark.hardware("layout and addition were seen with each other, an
 )
 @pytest.mark.parametrize(
     ("channels_last", "forked"),
-    [
-        *((False, False), (True, True)),
-        *(pytest.param(*each, marks=BESIDE) for each in ((False, True), (True, False))),
-    ],
+    [*((False, False), (True, True)), *(pytest.param(*each, marks=BESIDE) for each in ((False, True), (True, False)))],
 )
 def test_every_plan_computes_what_explicit_gemm_does(
     element_type: ElementType, tolerance: float, *, tf32: bool, channels_last: bool, forked: bool

@@ -254,10 +254,7 @@ def of_store(folder: Path, draw: Draw) -> tuple[str, ...]:
     return ("sweep", "s.yaml", "--status", "--out", "out")
 
 
-KINDS = (
-    *(of_scenario, of_study, of_profile, of_kernel_table, of_copies),
-    *(of_step, of_trace, of_snapshot, of_store),
-)
+KINDS = (*(of_scenario, of_study, of_profile, of_kernel_table, of_copies), *(of_step, of_trace, of_snapshot, of_store))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -60,9 +60,7 @@ def test_chunks_cost_a_replay_nothing_where_issue_and_latency_do_not(case: Case,
     times are exact.
     """
     server = replace(
-        case.server,
-        link=replace(case.server.link, latency_s=0.0),
-        host=replace(case.server.host, issue_s=0.0),
+        case.server, link=replace(case.server.link, latency_s=0.0), host=replace(case.server.host, issue_s=0.0)
     )
     whole = replace(case, server=server, pinned=PinnedMemory.ARENA)
     chunked = replace(whole, plan=in_chunks(case.plan, chunk_bytes))

@@ -40,9 +40,7 @@ SCALARS = (
     | st.sampled_from(["", "0", "-1", "12 GiB", "12 gb", "0 s", "nan", "1e999 B", "../x", "a\nb", "x.yaml", "\u2028"])
 )
 VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SCALARS, inner, max_size=4),
-    max_leaves=12,
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SCALARS, inner, max_size=4), max_leaves=12
 )
 
 

@@ -50,9 +50,7 @@ def with_a_limit_of(nbytes: int) -> int:
 
 
 @given(REQUESTS)
-def test_a_pool_needs_no_less_than_the_sum_and_serves_the_same_when_it_is_all_there_is(
-    requests: list[Request],
-) -> None:
+def test_a_pool_needs_no_less_than_the_sum_and_serves_the_same_when_it_is_all_there_is(requests: list[Request]) -> None:
     least, answer = place_ideal(requests, ROOMY, 256), served(requests)
 
     assert isinstance(least, Placed)

@@ -94,11 +94,7 @@ def test_a_server_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ring"),
-    [
-        ("dgx1_p100", (0, 1, 2, 3, 7, 5, 6, 4)),
-        ("h100_x8", (0, 1, 2, 3, 4, 5, 6, 7)),
-        ("p100_x4", (0, 1, 2, 3)),
-    ],
+    [("dgx1_p100", (0, 1, 2, 3, 7, 5, 6, 4)), ("h100_x8", (0, 1, 2, 3, 4, 5, 6, 7)), ("p100_x4", (0, 1, 2, 3))],
 )
 def test_a_ring_goes_over_peer_links_where_they_close_one(name: str, ring: tuple[int, ...]) -> None:
     """The cube mesh joins 0 to 3 and 4 to 7 with each other, and 0 to 4, 1 to 5, 2 to 6, 3 to 7; the P100 by no peer.

@@ -101,14 +101,7 @@ def test_bytes_for_people(nbytes: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0.0, "0 s"),
-        (1.234, "1.23 s"),
-        (0.0456, "45.6 ms"),
-        (7.89e-6, "7.89 us"),
-        (3e-9, "3.00 ns"),
-        (0.5, "500 ms"),
-    ],
+    [(0.0, "0 s"), (1.234, "1.23 s"), (0.0456, "45.6 ms"), (7.89e-6, "7.89 us"), (3e-9, "3.00 ns"), (0.5, "500 ms")],
 )
 def test_seconds_for_people(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

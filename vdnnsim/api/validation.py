@@ -75,11 +75,7 @@ def profile_of(device: "Device", kind: Kind, name: str | None = None) -> "Profil
 
 
 def validation_on(
-    device: "Device",
-    kind: Kind,
-    machine: "Profile",
-    done: Callable[[str], None],
-    expect: Callable[[int], object] = str,
+    device: "Device", kind: Kind, machine: "Profile", done: Callable[[str], None], expect: Callable[[int], object] = str
 ) -> "Validation":
     """Execute and replay plans on an open device.
 

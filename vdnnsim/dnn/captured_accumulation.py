@@ -117,10 +117,7 @@ def _addition(step: CapturedStep, total: int, own: int) -> StepOperation:
         name="aten.add_.Tensor",
         module=0,
         phase=Phase.BACKWARD,
-        operands=(
-            Operand(Role.WEIGHT_GRADIENT, total, Access.UPDATE),
-            Operand(Role.WEIGHT_GRADIENT, own, Access.READ),
-        ),
+        operands=(Operand(Role.WEIGHT_GRADIENT, total, Access.UPDATE), Operand(Role.WEIGHT_GRADIENT, own, Access.READ)),
         element_type=view.element_type,
         flop={Arithmetic.ELEMENTWISE: prod(view.shape)},
         bytes_moved=3 * nbytes,

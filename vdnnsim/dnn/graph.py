@@ -7,14 +7,7 @@ offloaded or released only after the last of them.
 
 from dataclasses import dataclass, field, replace
 
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Convolution,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
 from vdnnsim.dnn.elementwise import Cast, Concat, Dropout, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Operator, SavingRule

@@ -34,16 +34,7 @@ from vdnnsim.files.messages import not_one_of, quote
 from vdnnsim.files.value import Entry
 from vdnnsim.hardware.figures import Figures, figure_lines, keys_of, quoted
 from vdnnsim.hardware.server import Figure, Link
-from vdnnsim.hardware.topology import (
-    FabricPort,
-    NetworkCard,
-    Node,
-    NodeKind,
-    PeerLink,
-    Sharing,
-    Topology,
-    TopologyLink,
-)
+from vdnnsim.hardware.topology import FabricPort, NetworkCard, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 
 MOST_GPUS: Final = 64
 FIGURES_AT: Final = "topology.links."

@@ -102,10 +102,7 @@ class ByLifetime:
         if own_bytes:
             workspaces.append(self._new_workspace(f"workspace of {layer.name}", own_bytes, layer))
             self.take(workspaces[-1], layer.index, phase)
-        operands = (
-            *operands,
-            *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces)),
-        )
+        operands = (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces)))
         if operation.collective is not None or operation.aside:
             launched: operations.Operation = operations.Communicate(
                 layer.index, phase, choice.algorithm, operands, number, operation.collective, _stream_of(operation)

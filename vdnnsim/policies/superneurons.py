@@ -55,15 +55,7 @@ from vdnnsim.policies.algorithms import fastest_within
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 
 CHEAP: Final = frozenset(
-    {
-        LayerKind.POOL,
-        LayerKind.ACTV,
-        LayerKind.BN,
-        LayerKind.LRN,
-        LayerKind.DROPOUT,
-        LayerKind.LN,
-        LayerKind.PRODUCT,
-    }
+    {LayerKind.POOL, LayerKind.ACTV, LayerKind.BN, LayerKind.LRN, LayerKind.DROPOUT, LayerKind.LN, LayerKind.PRODUCT}
 )
 """The paper's POOL, ACT, LRN, BN and dropout, and LN and products, which it does not have.
 

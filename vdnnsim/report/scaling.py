@@ -69,11 +69,7 @@ def title(rankings: Sequence[LayoutRanking]) -> str:
 
 
 def write_scaling(
-    rankings: Sequence[LayoutRanking],
-    table: ResultTable,
-    name: str,
-    sources: tuple[tuple[str, str], ...],
-    folder: Path,
+    rankings: Sequence[LayoutRanking], table: ResultTable, name: str, sources: tuple[tuple[str, str], ...], folder: Path
 ) -> Written:
     """Write the files, replacing earlier ones; `sources` has name and SHA-256 of each input."""
     from vdnnsim.report.plots.scaling import draw_scaling

@@ -75,10 +75,7 @@ def without_input(plan: TrainingPlan) -> TrainingPlan:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            partial(first_kernel, algorithm="winograd"),
-            r"conv1_1 \(winograd\)\).* pytorch or explicit_gemm$",
-        ),
+        (partial(first_kernel, algorithm="winograd"), r"conv1_1 \(winograd\)\).* pytorch or explicit_gemm$"),
         (partial(first_kernel, part=1), "kernels over a part of the batch"),
         (partial(without_storage, kind=BufferKind.FEATURE_MAP), "map input belongs to no storage"),
         (partial(without_storage, kind=BufferKind.WEIGHTS), "weights of conv1_1 belongs to no storage"),

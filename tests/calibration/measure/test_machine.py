@@ -53,8 +53,7 @@ MEASURED = Measurements(
         beside(Direction.H2D, MATRIX_PRODUCT, 1.02, 0.9),
     ),
     host=HostCosts(
-        *(steady(6e-6), steady(9e-6), steady(3e-6), steady(2e-6)),
-        tuple((n, steady(1e-3 + n / 1e9)) for n in SIZES),
+        *(steady(6e-6), steady(9e-6), steady(3e-6), steady(2e-6)), tuple((n, steady(1e-3 + n / 1e9)) for n in SIZES)
     ),
 )
 

@@ -2,13 +2,7 @@ from dataclasses import astuple, replace
 
 from reports.vdnn2016.layer_figures import LayerTimes, layer_times
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_trace, toy_workload, with_fc
-from vdnnsim.claims.vdnn2016.layers import (
-    LayerBytes,
-    backward_bytes,
-    forward_bytes,
-    largest_layer,
-    training_bytes,
-)
+from vdnnsim.claims.vdnn2016.layers import LayerBytes, backward_bytes, forward_bytes, largest_layer, training_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape

@@ -78,10 +78,7 @@ def test_a_model_is_captured_on_sequences_of_other_lengths() -> None:
     ("model", "why"),
     [
         (CapturedModel(sequences(8), lengths=[CapturedModel(sequences(4))]), "on sequences of 4 and 8 tokens, found 5"),
-        (
-            CapturedModel(sequences(8), capture_lengths=lambda _: [CapturedModel(sequences(6))]),
-            "have sequences of 6",
-        ),
+        (CapturedModel(sequences(8), capture_lengths=lambda _: [CapturedModel(sequences(6))]), "have sequences of 6"),
         (CapturedModel(chain(2), capture_lengths=lambda _: []), "reads images, expected a model of sequences"),
     ],
 )

@@ -54,8 +54,7 @@ def test_products_compute_in_tf32_where_the_workload_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer"),
-    [("none", Optimizer.NONE), ("momentum_fused", Optimizer.MOMENTUM), ("adamw", Optimizer.ADAM)],
+    ("name", "optimizer"), [("none", Optimizer.NONE), ("momentum_fused", Optimizer.MOMENTUM), ("adamw", Optimizer.ADAM)]
 )
 def test_the_nearest_of_our_optimizers_is_taken(name: str, optimizer: Optimizer) -> None:
     assert CapturedWorkload.of(msgspec.structs.replace(chain(), optimizer=name)).optimizer is optimizer
@@ -99,5 +98,5 @@ def test_buffers_live_as_long_as_was_captured(step: CapturedStep) -> None:
     freed = [last if each.freed_after is None else each.freed_after for each in storages]
     assert ends == {number: at for number, at in enumerate(freed) if number not in held}
     assert {storages[each].kind for each in held} <= {
-        *(BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.STATISTICS, BufferKind.LABELS),
+        *(BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.STATISTICS, BufferKind.LABELS)
     }

@@ -64,8 +64,7 @@ def test_resnets_for_cifar(depth: int, millions: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "millions"),
-    [("wrn_28_10", 36.5), ("wrn_28_12", 52.5), ("wrn_16_8", 11.0), ("wrn_16_10", 17.1)],
+    ("name", "millions"), [("wrn_28_10", 36.5), ("wrn_28_12", 52.5), ("wrn_16_8", 11.0), ("wrn_16_10", 17.1)]
 )
 def test_wide_resnets(name: str, millions: float) -> None:
     """Parameters as Zagoruyko and Komodakis (BMVC 2016, Table 4) round them; projections and all are counted."""

@@ -15,9 +15,7 @@ F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phas
 
 
 def residual(
-    element_type: ElementType = ElementType.FLOAT32,
-    mode: Mode = Mode.TRAINING,
-    optimizer: Optimizer = Optimizer.NONE,
+    element_type: ElementType = ElementType.FLOAT32, mode: Mode = Mode.TRAINING, optimizer: Optimizer = Optimizer.NONE
 ) -> Workload:
     """Two images through layers and maps, each layer with the map that it writes.
 

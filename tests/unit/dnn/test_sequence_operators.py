@@ -16,9 +16,7 @@ F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phas
 
 
 def text(
-    element_type: ElementType = ElementType.FLOAT32,
-    mode: Mode = Mode.TRAINING,
-    optimizer: Optimizer = Optimizer.NONE,
+    element_type: ElementType = ElementType.FLOAT32, mode: Mode = Mode.TRAINING, optimizer: Optimizer = Optimizer.NONE
 ) -> Workload:
     """Two sequences of 3 tokens, 7 words, 4 features; each layer with the map that it writes.
 
@@ -108,7 +106,7 @@ def test_parameters_and_what_backward_reads() -> None:
     assert [layer.parameters for layer in VIDEO.graph.layers] == [54, 45, 0, 0, 5 * 2 * 2 + 1, 0]
     # What backward reads of maps.
     assert [layer.saved_maps for layer in TEXT.graph.layers] == [
-        *((0,), (1,), (2,), (3, 4), (), (), (6,), (7,), (8,), (9, 7), (10, 11), (11,), (12,), (14,)),
+        *((0,), (1,), (2,), (3, 4), (), (), (6,), (7,), (8,), (9, 7), (10, 11), (11,), (12,), (14,))
     ]
     assert [layer.saved_maps for layer in IMAGE.graph.layers[:4]] == [(0,), (1,), (), (1, 2)]
     # Of a batch of 6 tokens, and of 3 images of 6x4x4 elements. Each token has two moments of float32, one in rms; a

@@ -25,7 +25,7 @@ def test_words_of_a_loop() -> None:
     assert (str(Loop()), Loop().options, Loop().changes) == ("", "", {})
     assert str(Loop(param_groups=4, precision="amp_bfloat16")) == "updates in 4 groups, amp_bfloat16"
     assert [each.is_exact for each in (loop, Loop(optimizer="adam8bit"), Loop(precision="float16"))] == [
-        *(True, False, False),
+        *(True, False, False)
     ]
 
 

@@ -20,15 +20,7 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.operations import (
-    Allocate,
-    Compute,
-    HostSynchronize,
-    Offload,
-    Prefetch,
-    RecordEvent,
-    WaitEvent,
-)
+from vdnnsim.plans.operations import Allocate, Compute, HostSynchronize, Offload, Prefetch, RecordEvent, WaitEvent
 from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan

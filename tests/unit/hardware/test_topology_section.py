@@ -11,16 +11,7 @@ from vdnnsim.files.value import Entry
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.profile import load_profile, read_profile
 from vdnnsim.hardware.server import Link
-from vdnnsim.hardware.topology import (
-    FabricPort,
-    NetworkCard,
-    Node,
-    NodeKind,
-    PeerLink,
-    Sharing,
-    Topology,
-    TopologyLink,
-)
+from vdnnsim.hardware.topology import FabricPort, NetworkCard, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.hardware.topology_section import read_topology
 from vdnnsim.hardware.write import profile_text
 

@@ -36,11 +36,7 @@ CONV1, CONV2 = 1, 2
 
 
 def plan_of(
-    triggers: dict[int, int | None],
-    *,
-    workload: Workload = CHAIN,
-    costs: CostModel = COSTS,
-    capacity_bytes: int = 1000,
+    triggers: dict[int, int | None], *, workload: Workload = CHAIN, costs: CostModel = COSTS, capacity_bytes: int = 1000
 ) -> TrainingPlan:
     kernels = choose_kernels(workload, costs.table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)

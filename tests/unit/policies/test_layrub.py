@@ -62,10 +62,7 @@ def pooled() -> LayerGraph:
         # layers all share two of them, 20 B, beside the 40 B of statistics. Beside backward of batch normalization lie
         # its X, dX, dY and the input being prefetched: four regions. With dX over X they are three, and a third
         # temporary map holds dY.
-        (
-            normalized(),
-            {LayrubIntra: 164 + 34 + 60, LayrubInter: 164 + 40 + 20 + 40, LayrubHybrid: 164 + 40 + 30 + 30},
-        ),
+        (normalized(), {LayrubIntra: 164 + 34 + 60, LayrubInter: 164 + 40 + 20 + 40, LayrubHybrid: 164 + 40 + 30 + 30}),
     ],
 )
 def test_memory_that_is_held(graph: LayerGraph, beyond_bytes: dict[type[Policy], int]) -> None:

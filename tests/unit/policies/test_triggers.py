@@ -162,11 +162,7 @@ def test_the_earliest_distance_is_bisected() -> None:
 
     def tried(capacity_bytes: int) -> list[tuple[int, bool]]:
         given = setting(
-            d2h_bytes_per_s=2.0,
-            h2d_bytes_per_s=0.5,
-            capacity_bytes=capacity_bytes,
-            workload=SIX,
-            costs=SIX_COSTS,
+            d2h_bytes_per_s=2.0, h2d_bytes_per_s=0.5, capacity_bytes=capacity_bytes, workload=SIX, costs=SIX_COSTS
         )
         plan = StaggeredSwap(interval=6).plan(given)
         return [(int(each.name.split()[2]), each.fits) for each in plan.passes if each.name.startswith("step 2")]

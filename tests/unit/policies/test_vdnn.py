@@ -49,11 +49,7 @@ def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
         ),
         # The X of CONV layers alone. fc: pool2 has nothing away; conv2 has: pool1's Y. pool2: conv2's is back already,
         # and the search ends at a CONV layer although conv1's X is away. conv2: pool1 has nothing away, conv1 has.
-        (
-            VdnnConv(),
-            [("map input", "conv1"), ("map pool1", "conv2")],
-            [("map pool1", "fc"), ("map input", "conv2")],
-        ),
+        (VdnnConv(), [("map input", "conv1"), ("map pool1", "conv2")], [("map pool1", "fc"), ("map input", "conv2")]),
     ],
     ids=["all", "conv"],
 )

@@ -13,16 +13,7 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.training_plan import ProfilingPass
-from vdnnsim.report.findings import (
-    budgets,
-    caption,
-    comparison,
-    conclusions,
-    headline,
-    refusals,
-    report_title,
-    verdict,
-)
+from vdnnsim.report.findings import budgets, caption, comparison, conclusions, headline, refusals, report_title, verdict
 from vdnnsim.report.run.page import profiling
 
 

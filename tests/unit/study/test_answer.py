@@ -244,9 +244,7 @@ def test_a_policy_without_a_plan_is_a_row() -> None:
     assert len(made.ways) > 8
 
 
-def test_what_was_not_tried_is_a_row_that_later_effort_fills(
-    large: tuple[Scenario, ScenarioResult, Answer],
-) -> None:
+def test_what_was_not_tried_is_a_row_that_later_effort_fills(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
     """Without effort the plain loop and a card alone; with more and more all that much effort finds."""
     scenario, _, whole = large
     effort = Effort(0)

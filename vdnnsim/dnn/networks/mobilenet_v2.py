@@ -8,15 +8,7 @@ from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import Relu6
 
-_GROUPS = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+_GROUPS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """Expansion, output channels, number of blocks, and stride of the first (Table 2)."""
 
 
