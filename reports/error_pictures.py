@@ -11,7 +11,7 @@ from reports.charts import Cloud, Clouds, ErrorShares
 from vdnnsim.report.palette import ALARM, INK
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.style import ABOVE, as_png, new_figure, ruled, write, write_legend
-from vdnnsim.report.plots.validation.parity import draw_pairs, kind_handles, scale_durations
+from vdnnsim.report.plots.validation import draw_pairs, kind_handles, scale_durations
 
 _IN_A_ROW = 4
 """Cards side by side."""

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE
 from vdnnsim.cli.model_options import captures
-from vdnnsim.cli.options import out_option, prints_table
+from vdnnsim.cli.options import HARDWARE, out_option, prints_table
 from vdnnsim.cli.output import Output, check_file
 from vdnnsim.cli.question import compute_capability, request_of
 from vdnnsim.errors import InputError

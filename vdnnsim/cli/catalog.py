@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE
-from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with, prints_table
+from vdnnsim.cli.options import HARDWARE, POLICY_MODULE, FilePath, policies_with, prints_table
 from vdnnsim.cli.output import Output, check_folder, print_result
 from vdnnsim.errors import DeviceError, OutputError, ProfileError
 from vdnnsim.files.packaged import PROFILES, SCENARIOS, shipped_folder

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import click
 
-from vdnnsim.cli.completion import MODELS
-from vdnnsim.cli.options import Command
+from vdnnsim.cli.options import MODELS, Command
 
 CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--image": {"metavar": "CxHxW", "help": "Size of an image, channels first, as 3x224x224."},

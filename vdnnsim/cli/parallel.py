@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE, MODELS
 from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
-from vdnnsim.cli.options import out_option, prints_table, read_option
+from vdnnsim.cli.options import HARDWARE, MODELS, out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.cli.question import captured_ranks, compute_capability, request_of
 from vdnnsim.errors import InputError
@@ -83,8 +82,16 @@ def parallel(
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.hardware.profile import find_profile
-    from vdnnsim.report.layouts import LAYOUT_FILES, LAYOUTS_WRITER, layouts_table, write_layouts
-    from vdnnsim.report.scaling import SCALING_FILES, SCALING_WRITER, scaling_table, write_scaling
+    from vdnnsim.report.layouts import (
+        LAYOUT_FILES,
+        LAYOUTS_WRITER,
+        SCALING_FILES,
+        SCALING_WRITER,
+        layouts_table,
+        scaling_table,
+        write_layouts,
+        write_scaling,
+    )
     from vdnnsim.study.layouts import data_layouts_of, layouts_of, rank_layouts, scale_layouts, server_for
 
     if (model is None) is (named_model is None):

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE, POLICIES
-from vdnnsim.cli.options import out_option, prints_table, read_option
+from vdnnsim.cli.options import HARDWARE, POLICIES, out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 

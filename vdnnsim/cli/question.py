@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE, POLICIES
 from vdnnsim.cli.model_options import CAPTURE, RUN, describes_model
-from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with, read_option
+from vdnnsim.cli.options import HARDWARE, POLICIES, POLICY_MODULE, SCENARIO, Command, policies_with, read_option
 from vdnnsim.errors import CaptureError, InputError, ProfileError
 
 if TYPE_CHECKING:

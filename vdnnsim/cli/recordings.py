@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE
-from vdnnsim.cli.options import FilePath, prints_table, read_option
+from vdnnsim.cli.options import HARDWARE, FilePath, prints_table, read_option
 from vdnnsim.cli.output import Output, check_file, check_folder
 from vdnnsim.errors import InputError, RecordingError
 from vdnnsim.files.messages import quote

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.completion import POLICY_LIST
 from vdnnsim.cli.options import (
+    POLICY_LIST,
     POLICY_MODULE,
     REQUIRE_FIT,
     TIME_LIMIT,

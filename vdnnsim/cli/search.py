@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.completion import HARDWARE, POLICIES
 from vdnnsim.cli.model_options import describes_model
 from vdnnsim.cli.options import (
+    HARDWARE,
+    POLICIES,
     POLICY_MODULE,
     TIME_LIMIT,
     FilePath,

@@ -149,7 +149,7 @@ FORMAT_VERSION: Final = 1
 
 def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     # Importing matplotlib takes longer than most replays.
-    from vdnnsim.report.plots.policy_points import draw_comparison
+    from vdnnsim.report.plots.policies import draw_comparison
 
     result, rows = comparison.result, comparison_rows(comparison)
     files: dict[str, str | bytes] = {

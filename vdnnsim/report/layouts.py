@@ -1,13 +1,13 @@
-"""Ranking of layouts over several GPUs: its table, findings and folder of files."""
+"""Layouts over several GPUs, ranked, and the best by the number of GPUs: tables, findings and folders of files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
-from vdnnsim.analysis.layouts import LayoutRanking, Setup
+from vdnnsim.analysis.layouts import LayoutRanking, Setup, gpu_rates, rate_unit
 from vdnnsim.report import markdown
-from vdnnsim.report.document import Code, Definitions, Document, Heading, Picture, plain_table, titled_table
+from vdnnsim.report.document import Code, Document, Heading, plain_table, titled_table
 from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import percent, rate_cells, rate_text
@@ -38,10 +38,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
 }
 """Columns of `layouts.csv` and their meanings."""
 
-_, _PAGE, _TABLE, _PICTURE, _MEMORY_PICTURE = LAYOUT_FILES = (
-    *("layouts.json", "layouts.md", "layouts.csv", "layouts.png"),
-    "layouts_memory.png",
-)
+LAYOUT_FILES: Final = ("layouts.json", "layouts.md", "layouts.csv", "layouts.png", "layouts_memory.png")
 LAYOUTS_WRITER: Final = Writer.of("ranking of layouts", LAYOUT_FILES, "format_version", "layouts", "files")
 FORMAT_VERSION: Final = 1
 _MEMORY: Final = ("allocated", "reserved", "process")
@@ -130,24 +127,92 @@ def write_layouts(
     """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input."""
     from vdnnsim.report.plots.layouts import draw_layouts, draw_memory
 
-    assert isinstance(table.shown, Document)
-    heading, where = table.shown.blocks[0], f"on {ranking.gpus} GPUs of {ranking.machine}"
-    assert isinstance(heading, Heading)
+    what, where = _heading(table), f"on {ranking.gpus} GPUs of {ranking.machine}"
     labels = [each.label for each in ranking.setups]
-    said = {QUESTION: f"{heading.text}, {where}", "machine": ranking.machine, "layouts": labels}
-    page = (
-        Heading(f"{name} {where}", 1),
-        Picture(title(ranking), _PICTURE),
-        Picture("What a GPU holds at its peak in each layout that fits.", _MEMORY_PICTURE),
-        *table.shown.blocks[1:],
-        Heading(f"What do the columns of {_TABLE} mean?"),
-        Definitions(tuple(LAYOUTS.items())),
+    said = {QUESTION: f"{what}, {where}", "machine": ranking.machine, "layouts": labels}
+    held = "What a GPU holds at its peak in each layout that fits."
+    pictures = (title(ranking), draw_layouts(ranking, what)), (held, draw_memory(ranking, what))
+    contents = markdown.table_files(LAYOUT_FILES, (Heading(f"{name} {where}", 1),), pictures, table, LAYOUTS)
+    return write_folder(folder, with_manifest(LAYOUTS_WRITER, FORMAT_VERSION, sources, said, contents), LAYOUTS_WRITER)
+
+
+def _heading(table: ResultTable) -> str:
+    assert isinstance(table.shown, Document)
+    heading = table.shown.blocks[0]
+    assert isinstance(heading, Heading)
+    return heading.text
+
+
+SCALING: Final[Mapping[str, str]] = {
+    "gpus": "how many train together",
+    "machine": "the server, or the hosts of a cluster",
+    "efficiency_ratio": "throughput of a GPU over that on the fewest GPUs that hold the model",
+    **{name: meaning for name, meaning in LAYOUTS.items() if name != "rank"},
+}
+"""Columns of `scaling.csv` and their meanings."""
+
+SCALING_FILES: Final = ("scaling.json", "scaling.md", "scaling.csv", "scaling.png")
+SCALING_WRITER: Final = Writer.of("throughput by number of GPUs", SCALING_FILES, "format_version", "gpus", "files")
+
+
+def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) -> ResultTable:
+    """Return the first layout of each ranking, of a model and its batch, `what`."""
+    header = (
+        "GPUs",
+        "layout",
+        "checkpoints",
+        "time",
+        rate_unit(rankings),
+        "of the fewest",
+        "waits for collectives",
+        "process",
     )
-    contents: dict[str, str | bytes] = {
-        _PAGE: markdown.page(page),
-        _TABLE: table.to_csv(),
-        _PICTURE: draw_layouts(ranking, heading.text),
-        _MEMORY_PICTURE: draw_memory(ranking, heading.text),
-    }
-    files = with_manifest(LAYOUTS_WRITER, FORMAT_VERSION, sources, said, contents)
-    return write_folder(folder, files, LAYOUTS_WRITER)
+    rates = gpu_rates(rankings)
+    fewest = next(filter(None, rates), 1.0)
+    shown, refused, cells = [], [], list[Row]()
+    for ranking, rate, text in zip(rankings, rates, rate_cells(rates), strict=True):
+        row, *_ = layout_rows(ranking)
+        cells.append((ranking.gpus, ranking.machine, "" if rate is None else rate / fewest, *row[1:]))
+        if rate is None:
+            refused.append(f"{ranking.gpus} GPUs: {ranking.refused[0].setup.label}: {ranking.refused[0].reason}")
+            continue
+        best = ranking.ranked[0]
+        shown.append(
+            (
+                str(ranking.gpus),
+                best.setup.layout or "one GPU",
+                best.setup.checkpointing,
+                format_seconds(best.iteration_s),
+                text,
+                percent(rate / fewest, 0),
+                percent(best.exposed_s / best.iteration_s, 0),
+                format_bytes(best.held_bytes),
+            )
+        )
+    table = plain_table(header, shown, has_all, ()) if shown else None
+    return ResultTable(tuple(SCALING), tuple(cells), titled_table(what, table, (), (scaling_title(rankings), *refused)))
+
+
+def scaling_title(rankings: Sequence[LayoutRanking]) -> str:
+    """Return the throughput of a GPU on the fewest and the most that hold the model."""
+    fitting = [each for each in rankings if each.ranked]
+    if not fitting:
+        return f"Nothing fits on up to {rankings[-1].gpus} GPUs of {rankings[-1].machine}."
+    first, last = fitting[0], fitting[-1]
+    rates = rate_cells(gpu_rates(fitting))
+    kept = f", {rates[-1]} on {last.gpus}" if last is not first else "; it fits on no other number"
+    return f"{rates[0]} {rate_unit(fitting)} on {first.gpus} of {last.machine}{kept}."
+
+
+def write_scaling(
+    rankings: Sequence[LayoutRanking], table: ResultTable, name: str, sources: tuple[tuple[str, str], ...], folder: Path
+) -> Written:
+    """Write the files, replacing earlier ones; `sources` has name and SHA-256 of each input."""
+    from vdnnsim.report.plots.layouts import draw_scaling
+
+    what, gpus, found = _heading(table), [each.gpus for each in rankings], scaling_title(rankings)
+    said = {QUESTION: what, "gpus": gpus, "machines": list(dict.fromkeys(each.machine for each in rankings))}
+    heading = (Heading(f"{name} on {gpus[0]} to {gpus[-1]} GPUs", 1),)
+    picture = found, draw_scaling(rankings, found.removesuffix("."), what)
+    contents = markdown.table_files(SCALING_FILES, heading, (picture,), table, SCALING)
+    return write_folder(folder, with_manifest(SCALING_WRITER, FORMAT_VERSION, sources, said, contents), SCALING_WRITER)

@@ -14,7 +14,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
-from vdnnsim.report.document import Definitions, Document, Heading, Picture, Prose, plain_table, titled_table
+from vdnnsim.report.document import Heading, Prose, plain_table, titled_table
 from vdnnsim.report.findings import shared, workload_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
 from vdnnsim.report.result_table import ResultTable
@@ -140,7 +140,7 @@ def findings(ranking: Ranking) -> list[str]:
     return lines
 
 
-_, _PAGE, _TABLE, _PICTURE = MACHINE_FILES = ("machines.json", "machines.md", "machines.csv", "machines.png")
+MACHINE_FILES: Final = ("machines.json", "machines.md", "machines.csv", "machines.png")
 """A run writes none of them, so both can share a folder."""
 MACHINES_WRITER: Final = Writer.of("ranking of machines", MACHINE_FILES, "format_version", "machines", "files")
 FORMAT_VERSION: Final = 1
@@ -180,19 +180,8 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
     named = [row[list(MACHINES).index("machine")] for row in machine_rows(ranking)]
     said = {QUESTION: asked, "scenario": scenario.name, "policies": list(ranking.policies), "machines": named}
     table, titled = machines_table(scenario, ranking, ""), title(ranking, workload_text(scenario))
-    assert isinstance(table.shown, Document)
-    page = (
-        Heading(f"Which machine for {scenario.name}?", 1),
-        Prose(f"{asked}; tried: {', '.join(ranking.policies)}."),
-        Picture(titled, _PICTURE),
-        *table.shown.blocks[1:],
-        Heading(f"What do the columns of {_TABLE} mean?"),
-        Definitions(tuple(MACHINES.items())),
-    )
-    contents: dict[str, str | bytes] = {
-        _PAGE: markdown.page(page),
-        _TABLE: table.to_csv(),
-        _PICTURE: draw_machines(ranking, titled, asked),
-    }
+    tried = Prose(f"{asked}; tried: {', '.join(ranking.policies)}.")
+    heading, picture = (Heading(f"Which machine for {scenario.name}?", 1), tried), draw_machines(ranking, titled, asked)
+    contents = markdown.table_files(MACHINE_FILES, heading, ((titled, picture),), table, MACHINES)
     files = with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents)
     return write_folder(folder, files, MACHINES_WRITER)

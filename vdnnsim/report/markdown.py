@@ -1,9 +1,10 @@
 """Rendering of documents as Markdown; texts are escaped unless they are `Ready`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from vdnnsim.report.document import Block, Bullets, Code, Definitions, Heading, Note, Picture, Prose, Table
+from vdnnsim.report.document import Block, Bullets, Code, Definitions, Document, Heading, Note, Picture, Prose, Table
+from vdnnsim.report.result_table import ResultTable
 
 
 class Ready(str):
@@ -42,6 +43,25 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], from_right: Ite
 
 def page(parts: Iterable[str | Block]) -> str:
     return "\n\n".join(part if isinstance(part, str) else _text(part) for part in parts) + "\n"
+
+
+def table_files(
+    files: Sequence[str],
+    heading: Sequence[Block],
+    pictures: Sequence[tuple[str, bytes]],
+    table: ResultTable,
+    columns: Mapping[str, str],
+) -> dict[str, str | bytes]:
+    """Return page, CSV and pictures of a document with one table, by the names of its files behind the manifest.
+
+    The page has `heading` in place of the document's own; `pictures` have titles, `columns` their meanings.
+    """
+    assert isinstance(table.shown, Document)
+    _, name, csv, *names = files
+    drawn = [(title, each, png) for (title, png), each in zip(pictures, names, strict=True)]
+    below = Heading(f"What do the columns of {csv} mean?"), Definitions(tuple(columns.items()))
+    parts = (*heading, *(Picture(title, each) for title, each, _ in drawn), *table.shown.blocks[1:], *below)
+    return {name: page(parts), csv: table.to_csv(), **{each: png for _, each, png in drawn}}
 
 
 def _text(block: Block) -> str:

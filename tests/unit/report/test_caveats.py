@@ -21,8 +21,7 @@ from vdnnsim.policies.base import Resident
 from vdnnsim.policies.interface import Policy
 from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
-from vdnnsim.report.plots.policies import policies_figure
-from vdnnsim.report.plots.policy_points import comparison_figure
+from vdnnsim.report.plots.policies import comparison_figure, policies_figure
 from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.simulator import Simulator

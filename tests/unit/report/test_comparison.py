@@ -13,7 +13,7 @@ from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table
-from vdnnsim.report.plots.policy_points import comparison_figure, draw_comparison
+from vdnnsim.report.plots.policies import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.result_table import csv_text
 

@@ -16,12 +16,20 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import load_profile
-from vdnnsim.report.layouts import LAYOUTS, layout_rows, layouts_table, title, write_layouts
-from vdnnsim.report.plots.layouts import layouts_figure, memory_figure
-from vdnnsim.report.plots.scaling import scaling_figure
+from vdnnsim.report.layouts import (
+    LAYOUTS,
+    SCALING,
+    SCALING_FILES,
+    layout_rows,
+    layouts_table,
+    scaling_table,
+    scaling_title,
+    title,
+    write_layouts,
+    write_scaling,
+)
+from vdnnsim.report.plots.layouts import layouts_figure, memory_figure, scaling_figure
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.report.scaling import SCALING, SCALING_FILES, scaling_table, write_scaling
-from vdnnsim.report.scaling import title as scaling_title
 from vdnnsim.study import layouts
 from vdnnsim.study.layouts import layouts_of, rank_layouts, scale_layouts
 from vdnnsim.units import ElementType

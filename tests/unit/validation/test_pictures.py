@@ -11,8 +11,7 @@ from tests.unit.validation.conftest import RowMaker, one_side
 from tests.unit.validation.fake_device import slowed
 from vdnnsim.report.palette import ALARM
 from vdnnsim.report.picture import Pair, Parity
-from vdnnsim.report.plots.validation.overlay import memories_figure, timelines_figure
-from vdnnsim.report.plots.validation.parity import parity_figure
+from vdnnsim.report.plots.validation import memories_figure, parity_figure, timelines_figure
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU
 from vdnnsim.validation.report.write import draw_validation, instructive_row
 from vdnnsim.validation.validate import Validation

@@ -1,1 +1,0 @@
-"""Pictures of measured against simulated."""
