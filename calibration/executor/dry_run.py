@@ -13,7 +13,7 @@ import torch
 
 from calibration.devices.interface import Device, OutOfDeviceMemory
 from calibration.kernels.interface import Kernel, KernelLibrary
-from calibration.measure.kernel_rows import kernel_operands, own_bytes
+from calibration.measure.kernel_rows import kernel_operands, lent_workspace, own_bytes
 from calibration.measure.subjects import Subject
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
@@ -65,11 +65,7 @@ class DryRunLibrary:
         device = self.device
         with kernel_operands(device, subject, channels_last=self.channels_last) as (tensors,):
             for kernel in kernels:
-                passed = device.allocate(kernel.passed_bytes)
-                work = partial(kernel.run, replace(tensors, workspace=passed))
-                try:
+                with lent_workspace(device, kernel) as passed:
+                    work = partial(kernel.run, replace(tensors, workspace=passed))
                     self._found[self._key(subject, kernel)] = kernel.passed_bytes + own_bytes(device, work)
-                finally:
-                    device.synchronize([device.compute])
-                    device.release(passed)
-                    del work, passed
+                del work, passed

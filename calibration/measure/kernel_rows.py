@@ -53,21 +53,19 @@ def measure_kernel(
     device: Device, subject: Subject, kernel: Kernel, operands: Sequence[KernelTensors], box: TimeBox
 ) -> KernelRow:
     """Return the row of one algorithm, whose runs take the operands in turn; if it fails, a note and no seconds."""
-    passed: torch.Tensor | None = None
     workspace_bytes = kernel.workspace_bytes
     try:
-        if kernel.passed_bytes:
-            passed = device.allocate(kernel.passed_bytes)
-        if workspace_bytes is not None:
-            device.count_internal_allocation(workspace_bytes - kernel.passed_bytes)
-        turns = cycle([replace(tensors, workspace=passed) for tensors in operands])
+        with lent_workspace(device, kernel) as passed:
+            if workspace_bytes is not None:
+                device.count_internal_allocation(workspace_bytes - kernel.passed_bytes)
+            turns = cycle([replace(tensors, workspace=passed) for tensors in operands])
 
-        def work() -> None:
-            kernel.run(next(turns))
+            def work() -> None:
+                kernel.run(next(turns))
 
-        if workspace_bytes is None:
-            workspace_bytes = kernel.passed_bytes + own_bytes(device, work)
-        sample = time_work(device, device.compute, work, box)
+            if workspace_bytes is None:
+                workspace_bytes = kernel.passed_bytes + own_bytes(device, work)
+            sample = time_work(device, device.compute, work, box)
     except (OutOfDeviceMemory, torch.OutOfMemoryError):
         return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
     except torch.AcceleratorError:
@@ -75,12 +73,20 @@ def measure_kernel(
         raise
     except RuntimeError as failure:
         return unmeasured_row(subject, kernel, f"failed: {one_line(str(failure))}"[:_LONGEST_NOTE])
+    row = replace(unmeasured_row(subject, kernel, ""), workspace_bytes=workspace_bytes)
+    return _with_time(row, sample)
+
+
+@contextmanager
+def lent_workspace(device: Device, kernel: Kernel) -> Iterator[torch.Tensor | None]:
+    """Hold what a kernel is passed as its workspace, None of no bytes, until the device is done with it."""
+    passed = device.allocate(kernel.passed_bytes) if kernel.passed_bytes else None
+    try:
+        yield passed
     finally:
         device.synchronize([device.compute])
         if passed is not None:
             device.release(passed)
-    row = replace(unmeasured_row(subject, kernel, ""), workspace_bytes=workspace_bytes)
-    return _with_time(row, sample)
 
 
 def unmeasured_row(subject: Subject, kernel: Kernel, note: str) -> KernelRow:
@@ -114,17 +120,14 @@ def _results(device: Device, kernel: Kernel, tensors: KernelTensors, phase: Phas
     """Return on the host the first elements of what a kernel writes, or adds to zeros."""
     written = [tensors.output] if phase is Phase.FORWARD else [*tensors.input_gradients, tensors.weight_gradient]
     found = [each for each in written if each is not None]
-    passed = device.allocate(kernel.passed_bytes) if kernel.passed_bytes else None
+    with lent_workspace(device, kernel) as passed:
 
-    def work() -> None:
-        for each in found:
-            each.zero_()
-        kernel.run(replace(tensors, workspace=passed))
+        def work() -> None:
+            for each in found:
+                each.zero_()
+            kernel.run(replace(tensors, workspace=passed))
 
-    device.compute.launch(work)
-    device.synchronize([device.compute])
-    if passed is not None:
-        device.release(passed)
+        device.compute.launch(work)
     # As they lie in memory, in whatever layout.
     starts = [each.as_strided((min(each.numel(), _COMPARED),), (1,)) for each in found]
     return [each.to("cpu", copy=True).float() for each in starts]
@@ -164,13 +167,9 @@ def smallest_kernel(
         ExecutionRefused, OutOfDeviceMemory: the library can compute none of them.
     """
     subject, kernel = _smallest(library, subjects)
-    with kernel_operands(device, subject, channels_last=library.channels_last) as (tensors,):
-        passed = device.allocate(kernel.passed_bytes)
-        try:
-            yield partial(kernel.run, replace(tensors, workspace=passed))
-        finally:
-            device.synchronize([device.compute])
-            device.release(passed)
+    operands = kernel_operands(device, subject, channels_last=library.channels_last)
+    with operands as (tensors,), lent_workspace(device, kernel) as passed:
+        yield partial(kernel.run, replace(tensors, workspace=passed))
 
 
 def _smallest(library: KernelLibrary, subjects: Sequence[Subject]) -> tuple[Subject, Kernel]:

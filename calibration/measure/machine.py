@@ -83,6 +83,10 @@ class _Figures:
             self.stated.append(state(path, rounded, Origin.MEASURED, source))
         return rounded
 
+    def whole(self, path: str, number: int, source: str) -> int:
+        """State a whole number."""
+        return round(self.state(path, number, source))
+
     def seconds(self, path: str, sample: Sample) -> float:
         if sample.is_refused and self._strict:
             raise DeviceError(
@@ -105,39 +109,25 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
     bandwidth = stream.amount / figures.seconds("gpu.dram_bandwidth", stream.sample)
     peak = f"gpu.peak.{rates.element_type.value}"
     flop_per_s = product.amount / figures.seconds(peak, product.sample)
-    processors = (
-        torch.cuda.get_device_properties(device.torch_device).multi_processor_count
-        if is_gpu
-        else torch.get_num_threads()
-    )
+    processors, counted = torch.get_num_threads(), "threads that compute kernels"
+    if is_gpu:
+        processors = torch.cuda.get_device_properties(device.torch_device).multi_processor_count
+        counted = "the number that the device reports"
     context_bytes = device.context_bytes()
+    used = (
+        "used memory by the driver less what PyTorch reserved, before the kernels of networks are loaded; no other "
+        "process was seen on the GPU"
+    )
+    streamed = f"{stream.text}, {stream.sample.runs}, bytes read and written"
+    rounded = "unit to which PyTorch's allocator rounds a request"
     return Gpu(
         name=device.name,
-        memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device reports")),
+        memory_bytes=figures.whole("gpu.memory", device.memory_bytes, "the capacity that the device reports"),
         flop_per_s={rates.element_type: figures.state(peak, flop_per_s, f"{product.text}, {product.sample.runs}")},
-        dram_bytes_per_s=figures.state(
-            "gpu.dram_bandwidth", bandwidth, f"{stream.text}, {stream.sample.runs}, bytes read and written"
-        ),
-        multiprocessors=round(
-            figures.state(
-                "gpu.multiprocessors",
-                processors,
-                "the number that the device reports" if is_gpu else "threads that compute kernels",
-            )
-        ),
-        granule_bytes=round(
-            figures.state("gpu.granule", device.granule_bytes, "unit to which PyTorch's allocator rounds a request")
-        ),
-        context_bytes=0
-        if context_bytes is None
-        else round(
-            figures.state(
-                "gpu.context",
-                context_bytes,
-                "used memory by the driver less what PyTorch reserved, before the kernels of networks are loaded; no "
-                "other process was seen on the GPU",
-            )
-        ),
+        dram_bytes_per_s=figures.state("gpu.dram_bandwidth", bandwidth, streamed),
+        multiprocessors=figures.whole("gpu.multiprocessors", processors, counted),
+        granule_bytes=figures.whole("gpu.granule", device.granule_bytes, rounded),
+        context_bytes=0 if context_bytes is None else figures.whole("gpu.context", context_bytes, used),
     )
 
 
@@ -199,15 +189,14 @@ def _fraction(path: str, times: Sequence[TimedCopy], other: str, figures: _Figur
 
 def _host(costs: HostCosts, figures: _Figures) -> Host:
     line = fit_line(figures.points("host.pin_bandwidth", costs.pinning))
+    reported = "what the operating system reports; all may be pinned"
     sizes = f"blocks of {format_bytes(costs.pinning[0][0])} to {format_bytes(costs.pinning[-1][0])}"
 
     def hundred(path: str, sample: Sample) -> float:
         return figures.state(path, figures.seconds(path, sample), f"{sample.runs}, each a hundred in a row")
 
     return Host(
-        memory_bytes=round(
-            figures.state("host.memory", host_memory_bytes(), "what the operating system reports; all may be pinned")
-        ),
+        memory_bytes=figures.whole("host.memory", host_memory_bytes(), reported),
         issue_s=hundred("host.issue", costs.kernel),
         pin_latency_s=figures.state("host.pin_latency", line.latency_s, f"{sizes}, {line.quality}"),
         pin_bytes_per_s=figures.state("host.pin_bandwidth", line.bytes_per_s, f"{sizes}, {line.quality}"),

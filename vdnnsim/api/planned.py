@@ -212,9 +212,7 @@ class PlanRequest:
 
     def beside(self, nbytes: int) -> "PlanRequest":
         """Return the request with less memory, taken by something else."""
-        gpu = self.server.gpu
-        gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
-        return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
+        return replace(self.with_gaps(nbytes), beside_bytes=self.beside_bytes + nbytes)
 
     @property
     def free_bytes(self) -> int:

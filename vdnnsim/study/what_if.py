@@ -15,7 +15,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
 from vdnnsim.report.document import Table, plain_table, titled_table
-from vdnnsim.report.findings import caption
+from vdnnsim.report.findings import caption, shared
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percents, rate_cells
 from vdnnsim.report.tables.summary import FOOTNOTE, NOT_FITTING
@@ -187,14 +187,12 @@ def _fitting(label: str, point: StudyRow) -> list[tuple[float, str]]:
 
 def _reasons(changes: Sequence["Change"]) -> list[str]:
     """Return a line for each reason for which policies do not fit or fail."""
-    reasons: dict[str, list[str]] = {}
+    found: list[tuple[str, str]] = []
     for change in changes:
         before, after = (row.error or str(row.cell("refusal") or "") for row in (change.before, change.after))
         whens = ((before, "before and after"),) if before == after else ((before, "before"), (after, "after"))
-        for reason, when in whens:
-            if reason:
-                reasons.setdefault(reason, []).append(f"{change.label} {when}")
-    return [f"{', '.join(which)}: {reason}" for reason, which in reasons.items()]
+        found += [(reason, f"{change.label} {when}") for reason, when in whens if reason]
+    return [f"{', '.join(which)}: {reason}" for reason, which in shared(found).items()]
 
 
 def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:

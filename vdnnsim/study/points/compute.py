@@ -26,24 +26,10 @@ from vdnnsim.scenario.simulator import Simulator, once
 from vdnnsim.study.points.resolve import Kept, Resolved
 
 OUTCOME: Final = (
-    "algorithms",
-    "fits",
-    "iteration_s",
-    "images_per_s",
-    "max_memory_bytes",
-    "mean_memory_bytes",
-    "feature_max_memory_bytes",
-    "feature_step_mean_memory_bytes",
-    "feature_iteration_s",
-    "offloaded_bytes",
-    "prefetched_bytes",
-    "host_memory_bytes",
-    "stall_s",
-    "performance_ratio",
-    "feature_performance_ratio",
-    "pool_bytes",
-    "server_images_per_s",
-    "refusal",
+    *("algorithms", "fits", "iteration_s", "images_per_s", "max_memory_bytes", "mean_memory_bytes"),
+    *("feature_max_memory_bytes", "feature_step_mean_memory_bytes", "feature_iteration_s", "offloaded_bytes"),
+    *("prefetched_bytes", "host_memory_bytes", "stall_s", "performance_ratio", "feature_performance_ratio"),
+    *("pool_bytes", "server_images_per_s", "refusal"),
 )
 
 Outcome: TypeAlias = tuple[Value | None, ...]

@@ -40,6 +40,7 @@ def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[st
         "method": {
             "pacing": None if method.pacing is None else asdict(method.pacing),
             "free_runs": method.free_runs,
+            "free_s": method.free_s,
             "tolerance": asdict(method.tolerance),
         },
         "requirements": [
@@ -69,8 +70,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 def draw_validation(validation: Validation) -> tuple[Picture, ...]:
     # Importing matplotlib takes longer than most replays.
-    from vdnnsim.report.plots.validation.overlay import draw_memories, draw_timelines
-    from vdnnsim.report.plots.validation.parity import draw_parity
+    from vdnnsim.report.plots.validation import draw_memories, draw_parity, draw_timelines
 
     rows = compared(validation.rows)
     if not rows:
