@@ -167,7 +167,7 @@ def run_and_answer(
     found: "Callable[[Way], object]" = str,
     limit: "TimeLimit | None" = None,
 ) -> "ScenarioResult":
-    """Replay a scenario and its neighbours, and try what else fits a captured model that `pytorch` does not surely run.
+    """Replay a scenario, also nearby, and try what else fits a captured model that `pytorch` does not surely run.
 
     `progress` prints a line of progress; `found` gets each way that was tried; `limit` is of a second answer.
 
@@ -175,7 +175,7 @@ def run_and_answer(
         PolicyError: no policy has a plan, of a network that is not captured.
     """
     from vdnnsim.scenario.experiment import run_scenario
-    from vdnnsim.study.neighbours import nearby
+    from vdnnsim.study.nearby_machines import nearby
 
     result = run_scenario(scenario, progress)
     progress("what else would fit")
@@ -185,9 +185,9 @@ def run_and_answer(
     if result.fits_surely and not result.may_be_faster:
         return result
     # Searches, which few runs need.
-    from vdnnsim.study.kept_answer import kept_answer
+    from vdnnsim.study.cached_answer import cached_answer
 
-    return replace(result, answer=kept_answer(scenario, result, types, found, limit))
+    return replace(result, answer=cached_answer(scenario, result, types, found, limit))
 
 
 def scenario_of_step(

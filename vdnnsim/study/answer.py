@@ -24,8 +24,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.effort import CAPTURED, Effort
 from vdnnsim.study.largest_batch import Need, find_edge
+from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
 from vdnnsim.study.trials import Trials
 from vdnnsim.units import format_bytes
 
@@ -52,7 +52,7 @@ def answer(
     result: ScenarioResult,
     types: PolicyTypes,
     found: Callable[[Way], object] = lambda _: None,
-    effort: Effort | None = None,
+    budget: ReplayBudget | None = None,
 ) -> Answer:
     """Return what was tried so that a captured model fits.
 
@@ -61,10 +61,10 @@ def answer(
         result: of the scenario.
         types: all known policies.
         found: gets each way as soon as it was tried.
-        effort: that may be spent, with what is known already; it gets what was tried. What was not tried is a way with
+        budget: that may be spent, with what is known already; it gets what was tried. What was not tried is a way with
             that reason.
     """
-    asking = _Asking(Trials.begin(scenario, result, types, effort or Effort()))
+    asking = _Asking(Trials.begin(scenario, result, types, budget or ReplayBudget()))
     for way in asking.ways():
         asking.done.append(way)
         found(way)
@@ -141,9 +141,9 @@ class _Asking:
         if not model.can_be_in_any_loop:
             self.lacking.append(loop)
             return
-        trials, effort = replace_in(self.trials, loop=loop), self.trials.effort
+        trials, budget = replace_in(self.trials, loop=loop), self.trials.budget
         asked = trials.untried(PLAIN, trials.scenario)
-        if effort.lacks(asked, (CAPTURED + 1) * trials.operations):
+        if budget.lacks(asked, (CAPTURED + 1) * trials.operations):
             yield asked
             return
         other = model.in_loop(loop)
@@ -229,9 +229,9 @@ class _Asking:
         if whole == 1 or not known or not self._can_fit(trials):
             return
         likely = (each for each in range(whole - 1, 0, -1) if _estimated(trials, known[0], each) <= trials.room_bytes)
-        guess, effort = next(likely, 1), trials.effort
+        guess, budget = next(likely, 1), trials.budget
         asked = replace(trials.untried(PLAIN, trials.scenario, Change.BATCH), batch_size=guess)
-        if effort.lacks(asked, _MOST_TRIALS * trials.operations):
+        if budget.lacks(asked, _MOST_TRIALS * trials.operations):
             yield asked
             return
         found, _ = find_edge(need, guess, whole - 1)

@@ -33,7 +33,7 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.effort import CAPTURED, Effort
+from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
 from vdnnsim.units import format_bytes
 
 GROWING = AllocatorSettings(expandable_segments=True)
@@ -65,14 +65,14 @@ class Trials:
     scenario: Scenario
     result: ScenarioResult
     types: PolicyTypes
-    effort: Effort
+    budget: ReplayBudget
     costs: CostModel
     loop: Loop = field(default_factory=Loop)
 
     @classmethod
-    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, effort: Effort) -> "Trials":
+    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, budget: ReplayBudget) -> "Trials":
         """Return the trials of a scenario."""
-        return cls(scenario, result, types, effort, simulator_of(scenario).cost_model)
+        return cls(scenario, result, types, budget, simulator_of(scenario).cost_model)
 
     @property
     def workload(self) -> CapturedWorkload:
@@ -112,7 +112,7 @@ class Trials:
 
     @property
     def without_limit(self) -> "Trials":
-        return replace(self, effort=Effort(sys.maxsize, self.effort.known))
+        return replace(self, budget=ReplayBudget(sys.maxsize, self.budget.known))
 
     def named(self, name: str) -> Policy:
         return resolve_policy(name, self.types)
@@ -134,7 +134,7 @@ class Trials:
         """Replay a policy, by default as it is applied, with `operations` of its own and those of the step."""
         chosen = scenario or self.applied
         asked = self.untried(name, chosen, change)
-        return self.effort.once(
+        return self.budget.once(
             asked,
             operations + self.operations,
             lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, deadline)),
@@ -203,7 +203,7 @@ class Trials:
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
         asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
         asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
-        return self.effort.once(asked, 2 * self.operations, lambda: self._divided(name, asked))
+        return self.budget.once(asked, 2 * self.operations, lambda: self._divided(name, asked))
 
     def _divided(self, name: str, asked: Way) -> Way:
         scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
@@ -223,8 +223,8 @@ class Trials:
     def of_batch(self, name: str, batch_size: int) -> Way | None:
         """Replay a policy of a smaller batch in a plain loop; None where its step is not known."""
         asked = msgspec.structs.replace(self.untried(name, self.scenario, Change.BATCH), batch_size=batch_size)
-        if asked in self.effort.known:
-            return self.effort.known[asked]
+        if asked in self.budget.known:
+            return self.budget.known[asked]
         assert self.scenario.captured is not None, "the scenario is of a captured model"
         try:
             workload = self.scenario.captured.workload(batch_size)
@@ -244,7 +244,7 @@ class Trials:
             return msgspec.structs.replace(found, tokens=tokens)
 
         try:
-            return self.effort.once(asked, (CAPTURED + 1) * self.operations, tried)
+            return self.budget.once(asked, (CAPTURED + 1) * self.operations, tried)
         except InputError:
             return None
 

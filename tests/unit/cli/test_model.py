@@ -148,7 +148,7 @@ def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(
     policies = ("--policy", "pytorch", "--policy", "accumulate(p, steps=2)")
     arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small", *policies)
     with monkeypatch.context() as short:
-        short.setattr("vdnnsim.study.kept_answer.EFFORT", 0)
+        short.setattr("vdnnsim.study.cached_answer.OPERATIONS", 0)
         first = vdnnsim(*arguments).stdout
         assert "not tried yet" in first
         assert vdnnsim(*arguments).stdout == first
@@ -163,7 +163,7 @@ def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(
     assert "as `--accumulate 2` of a smaller" in answer
     assert [each.batch_size for each in asked[2:4]] == [300_000, 150_000]
     assert {(each.batch_size, each.precision) for each in asked[4:]} >= {(300_000, Precision.AMP_BFLOAT16)}
-    monkeypatch.setattr("vdnnsim.study.kept_answer.answer", None)
+    monkeypatch.setattr("vdnnsim.study.cached_answer.answer", None)
     assert vdnnsim(*arguments).stdout == done.stdout
     assert "What would make it fit?" in Path("reports/chain/report.md").read_text()
     manifest = json.loads(Path("reports/chain/run.json").read_text())

@@ -29,7 +29,7 @@ from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import _Asking, answer
-from vdnnsim.study.effort import Effort
+from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.study.trials import Trials, held_bytes
 from vdnnsim.units import Precision
 
@@ -46,10 +46,10 @@ def asked(model: CapturedModel, capacity: int, *policies: str) -> Scenario:
     return replace(scenario_of(model, "x", replace(profile, server=server), chosen), memory_model=MemoryModel.IDEAL)
 
 
-def answered(scenario: Scenario, effort: Effort | None = None) -> tuple[ScenarioResult, Answer]:
+def answered(scenario: Scenario, budget: ReplayBudget | None = None) -> tuple[ScenarioResult, Answer]:
     result = run_scenario(scenario, all_may_decline=True)
     found: list[Way] = []
-    made = answer(scenario, result, TYPES, found.append, effort)
+    made = answer(scenario, result, TYPES, found.append, budget)
     assert made.ways == tuple(found)
     return replace(result, answer=made), made
 
@@ -171,7 +171,7 @@ def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
     ]
     assert [way.iteration_s for way in ranked(ways)] == [1.0, 2.0, 0.1]
     scenario, result, _ = large
-    asking = _Asking(Trials.begin(scenario, result, TYPES, Effort(0)))
+    asking = _Asking(Trials.begin(scenario, result, TYPES, ReplayBudget(0)))
     asking.done = [msgspec.structs.replace(way, is_applied=True) for way in ways]
     found = [
         asking._compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds, cut_short=True))  # noqa: SLF001
@@ -244,22 +244,22 @@ def test_a_policy_without_a_plan_is_a_row() -> None:
     assert len(made.ways) > 8
 
 
-def test_what_was_not_tried_is_a_row_that_later_effort_fills(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
-    """Without effort the plain loop and a card alone; with more and more all that much effort finds."""
+def test_what_was_not_tried_is_a_row_that_a_later_budget_fills(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
+    """Without budget the plain loop and a card alone; with more and more all that much budget finds."""
     scenario, _, whole = large
-    effort = Effort(0)
-    result, made = answered(scenario, effort)
+    budget = ReplayBudget(0)
+    result, made = answered(scenario, budget)
     assert [way.change for way in made.ways if way.iteration_s > 0] == [Change.POLICY, Change.CARD]
     assert sum(way.untried for way in made.ways) == len(made.ways) - 2
     text = page(answer_blocks(result))
     assert "| ? " in next(line for line in text.splitlines() if "| optimal " in line)
     assert "--time-limit '60 s'" in text
     for operations in (100, 1000, 100_000):
-        known = len(effort.known)
-        effort = Effort(operations, effort.known)
-        _, made = answered(scenario, effort)
-        assert len(effort.known) > known
-    assert effort.sufficed
+        known = len(budget.known)
+        budget = ReplayBudget(operations, budget.known)
+        _, made = answered(scenario, budget)
+        assert len(budget.known) > known
+    assert budget.sufficed
     assert made == whole
 
 

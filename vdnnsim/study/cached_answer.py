@@ -15,7 +15,7 @@ from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import answer
-from vdnnsim.study.effort import EFFORT, PER_S, Effort
+from vdnnsim.study.replay_budget import OPERATIONS, PER_S, ReplayBudget
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class _Kept(msgspec.Struct, frozen=True):
     tried: tuple[tuple[Way, Way], ...] = ()
 
 
-def kept_answer(
+def cached_answer(
     scenario: Scenario,
     result: ScenarioResult,
     types: PolicyTypes,
@@ -44,9 +44,9 @@ def kept_answer(
         kept = _Kept()
     known = kept.answer
     if not known.ways or (limit and not kept.complete):
-        effort = Effort(int(limit.seconds * PER_S) if limit else EFFORT, dict(kept.tried))
-        known = answer(scenario, result, types, found, effort)
-        keep(file, msgspec.json.encode(_Kept(known, effort.sufficed, tuple(effort.known.items()))))
+        budget = ReplayBudget(int(limit.seconds * PER_S) if limit else OPERATIONS, dict(kept.tried))
+        known = answer(scenario, result, types, found, budget)
+        keep(file, msgspec.json.encode(_Kept(known, budget.sufficed, tuple(budget.known.items()))))
     if any(way.iteration_s and way.batch_size != result.workload.part_size for way in known.ways):
         # Results say how other batches followed from the captures.
         assert scenario.captured is not None, "the scenario is of a captured model"

@@ -1,4 +1,4 @@
-"""Neighbours of a run's machine: iteration times of policies with other memory and another link, where that is cheap.
+"""Machines near that of a run: iteration times of policies with other memory and another link, where that is cheap.
 
 A policy that memory does not decide is replayed once for each bandwidth and placed for each capacity; without copies
 the link does not matter. Others would plan again for each machine: of them only the one that won is here, with the plan

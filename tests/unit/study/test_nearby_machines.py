@@ -9,8 +9,8 @@ from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.experiment import run_scenario, simulator_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study import neighbours as module
-from vdnnsim.study.neighbours import nearby
+from vdnnsim.study import nearby_machines as module
+from vdnnsim.study.nearby_machines import nearby
 
 SCENARIO = """\
 schema_version: 1

@@ -8,7 +8,7 @@ from vdnnsim.analysis.answer import Way
 
 PER_S: Final = 4_000
 """Operations that are replayed in a second of processor time, about, whatever the machine."""
-EFFORT: Final = 6 * PER_S
+OPERATIONS: Final = 6 * PER_S
 """Operations of an answer: of a model of a billion parameters, captures included, it is to take a quarter of a minute.
 What was not tried is tried where the same is asked with more time."""
 LATE: Final = PER_S // 2
@@ -18,7 +18,7 @@ CAPTURED: Final = 4
 
 
 @dataclass
-class Effort:
+class ReplayBudget:
     """What may still be captured and replayed for an answer.
 
     Attributes:
@@ -27,12 +27,12 @@ class Effort:
         sufficed: whether all was tried.
     """
 
-    operations: int = EFFORT
+    operations: int = OPERATIONS
     known: dict[Way, Way] = field(default_factory=dict)
     sufficed: bool = True
 
     def lacks(self, asked: Way, operations: int) -> bool:
-        """Return whether a way is not known and no effort is left to try it; else spend so many operations on it."""
+        """Return whether a way is not known and no budget is left to try it; else spend so many operations on it."""
         if asked in self.known:
             return False
         lacks = self.operations <= 0 or operations > self.operations + LATE
@@ -41,7 +41,7 @@ class Effort:
         return lacks
 
     def once(self, asked: Way, operations: int, tried: Callable[[], Way]) -> Way:
-        """Return what is known of a way, or try it with so many operations; as it was asked where no effort is left."""
+        """Return what is known of a way, or try it with so many operations; as it was asked where no budget is left."""
         if self.lacks(asked, operations):
             return asked
         if asked not in self.known:
