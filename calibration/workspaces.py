@@ -39,7 +39,7 @@ from calibration.kernels.cudnn_plans import (
     workspace_beside_result_bytes,
 )
 from calibration.kernels.described_gpus import GPUS, DescribedGpu
-from calibration.measure.subjects import GPU_NETWORKS, Subject, distinct_subjects
+from calibration.measure.kernel_cases import GPU_NETWORKS, KernelCase, distinct_cases
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.kernel_table import ADDED_TO, KernelRow, kernel_table_text
 from vdnnsim.cost.table import ONLY
@@ -74,15 +74,15 @@ class KernelSettings:
     tf32: bool
     channels_last: bool
 
-    def problem(self, subject: Subject) -> ConvolutionProblem:
+    def problem(self, case: KernelCase) -> ConvolutionProblem:
         """Return what cuDNN is asked for a phase of a CONV layer."""
-        workload = subject.workload
-        shape = ConvolutionShape.of_layer(subject.layer, workload.batch_size)
-        return ConvolutionProblem(shape, subject.phase, workload.element_type, self.channels_last, self.tf32)
+        workload = case.workload
+        shape = ConvolutionShape.of_layer(case.layer, workload.batch_size)
+        return ConvolutionProblem(shape, case.phase, workload.element_type, self.channels_last, self.tf32)
 
 
 def convolution_rows(
-    gpu: DescribedGpu, subject: Subject, problem: ConvolutionProblem, plans: Iterable[ConvolutionPlan], asked: str
+    gpu: DescribedGpu, case: KernelCase, problem: ConvolutionProblem, plans: Iterable[ConvolutionPlan], asked: str
 ) -> list[KernelRow]:
     """Return the rows of a phase of a convolution by the plans that cuDNN answered (`asked`, as `cuDNN 9.19.1`)."""
     alike: dict[tuple[str, int], list[ConvolutionPlan]] = {}
@@ -90,43 +90,42 @@ def convolution_rows(
         allocated_bytes = round_up(plan.workspace_bytes, GRANULE_BYTES)
         alike.setdefault((family_of(plan, problem), allocated_bytes), []).append(plan)
     return [
-        _convolution_row(gpu, subject, problem, same[0], family, _note(same, asked))
-        for (family, _), same in alike.items()
+        _convolution_row(gpu, case, problem, same[0], family, _note(same, asked)) for (family, _), same in alike.items()
     ]
 
 
-def other_row(gpu: DescribedGpu, subject: Subject, settings: KernelSettings) -> KernelRow:
+def other_row(gpu: DescribedGpu, case: KernelCase, settings: KernelSettings) -> KernelRow:
     """Return the row of a kernel that is no convolution."""
-    flop, nbytes = _work(subject)
-    element_type = subject.workload.element_type
-    is_product = subject.layer.kind in _PRODUCTS and subject.phase is not Phase.UPDATE
+    flop, nbytes = _work(case)
+    element_type = case.workload.element_type
+    is_product = case.layer.kind in _PRODUCTS and case.phase is not Phase.UPDATE
     on_tensor_cores = is_product and (settings.tf32 or element_type is not ElementType.FLOAT32)
     seconds = max(flop / _peak(gpu, element_type, tensor_cores=on_tensor_cores), nbytes / gpu.dram_bytes_per_s)
-    return _row(subject, ONLY, "", seconds, 0, "untimed; workspace not known")
+    return _row(case, ONLY, "", seconds, 0, "untimed; workspace not known")
 
 
 def _convolution_row(
-    gpu: DescribedGpu, subject: Subject, problem: ConvolutionProblem, plan: ConvolutionPlan, family: str, note: str
+    gpu: DescribedGpu, case: KernelCase, problem: ConvolutionProblem, plan: ConvolutionPlan, family: str, note: str
 ) -> KernelRow:
-    flop, nbytes = _work(subject)
+    flop, nbytes = _work(case)
     passes = {Phase.FORWARD: 2, Phase.BACKWARD_WEIGHTS: 1}.get(problem.phase, 0)
     # Forward reads and writes Y once more, the weight gradient reads dY.
     bias_bytes = passes * problem.shape.bias * problem.shape.y_elements * problem.element_type.nbytes
     workspace_bytes = plan.workspace_bytes
-    if ADDED_TO in subject.shape.gradients:
+    if ADDED_TO in case.shape.gradients:
         workspace_bytes = workspace_beside_result_bytes(plan, problem)
     seconds = max(
         flop / _peak(gpu, problem.element_type, tensor_cores=plan.uses_tensor_cores),
         (nbytes + 2 * workspace_bytes) / gpu.dram_bytes_per_s,
     )
     seconds += bias_bytes / gpu.dram_bytes_per_s
-    return _row(subject, plan.name, family, seconds, workspace_bytes, note)
+    return _row(case, plan.name, family, seconds, workspace_bytes, note)
 
 
-def _row(subject: Subject, algorithm: str, family: str, seconds: float, workspace_bytes: int, note: str) -> KernelRow:
-    flop, nbytes = _work(subject)
+def _row(case: KernelCase, algorithm: str, family: str, seconds: float, workspace_bytes: int, note: str) -> KernelRow:
+    flop, nbytes = _work(case)
     return KernelRow(
-        shape=subject.shape,
+        shape=case.shape,
         algorithm=algorithm,
         family=family,
         seconds=float(f"{seconds:.{_DIGITS}g}"),
@@ -140,8 +139,8 @@ def _row(subject: Subject, algorithm: str, family: str, seconds: float, workspac
     )
 
 
-def _work(subject: Subject) -> tuple[int, int]:
-    workload, layer, phase = subject.workload, subject.layer, subject.phase
+def _work(case: KernelCase) -> tuple[int, int]:
+    workload, layer, phase = case.workload, case.layer, case.phase
     return workload.flop(layer, phase), workload.bytes_moved(layer, phase)
 
 
@@ -182,14 +181,14 @@ def generate(
     asked = f"cuDNN {frontend().backend_version_string()}"
     rows: list[KernelRow] = []
     left_out: set[str] = set()
-    for subject in distinct_subjects(workloads):
-        if not isinstance(subject.layer.operator, Convolution) or subject.phase is Phase.UPDATE:
-            rows.append(other_row(gpu, subject, settings))
+    for case in distinct_cases(workloads):
+        if not isinstance(case.layer.operator, Convolution) or case.phase is Phase.UPDATE:
+            rows.append(other_row(gpu, case, settings))
             continue
-        problem = settings.problem(subject)
+        problem = settings.problem(case)
         offer = finder.find(problem)
-        left_out.update(f"{subject.phase.value}: {name}" for name in offer.left_out)
-        rows += convolution_rows(gpu, subject, problem, offer.plans, asked)
+        left_out.update(f"{case.phase.value}: {name}" for name in offer.left_out)
+        rows += convolution_rows(gpu, case, problem, offer.plans, asked)
     return tuple(rows), frozenset(left_out)
 
 

@@ -13,8 +13,8 @@ import torch
 
 from calibration.devices.interface import Device, OutOfDeviceMemory
 from calibration.kernels.interface import Kernel, KernelLibrary
+from calibration.measure.kernel_cases import KernelCase
 from calibration.measure.kernel_rows import kernel_operands, lent_workspace, own_bytes
-from calibration.measure.subjects import Subject
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
@@ -44,28 +44,28 @@ class DryRunLibrary:
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
         """Return every way to compute a phase of a layer, the framework's own first."""
-        subject = Subject(KernelShape.of(workload, layer, phase), workload, layer, phase)
+        case = KernelCase(KernelShape.of(workload, layer, phase), workload, layer, phase)
         offered = self.library.kernels(workload, layer, phase)
         silent = [each for each in offered if each.workspace_bytes is None]
-        if unknown := [each for each in silent if self._key(subject, each) not in self._found]:
+        if unknown := [each for each in silent if self._key(case, each) not in self._found]:
             # Without room for the operands of one layer no plan fits, whatever the workspace.
             with suppress(OutOfDeviceMemory, torch.OutOfMemoryError):
-                self._measure(subject, unknown)
+                self._measure(case, unknown)
         return tuple(
-            replace(each, workspace_bytes=self._found.get(self._key(subject, each), each.passed_bytes))
+            replace(each, workspace_bytes=self._found.get(self._key(case, each), each.passed_bytes))
             if each.workspace_bytes is None
             else each
             for each in offered
         )
 
-    def _key(self, subject: Subject, kernel: Kernel) -> tuple[KernelShape, SavingRule, str]:
-        return subject.shape, subject.workload.graph.saving, kernel.algorithm
+    def _key(self, case: KernelCase, kernel: Kernel) -> tuple[KernelShape, SavingRule, str]:
+        return case.shape, case.workload.graph.saving, kernel.algorithm
 
-    def _measure(self, subject: Subject, kernels: Sequence[Kernel]) -> None:
+    def _measure(self, case: KernelCase, kernels: Sequence[Kernel]) -> None:
         device = self.device
-        with kernel_operands(device, subject, channels_last=self.channels_last) as (tensors,):
+        with kernel_operands(device, case, channels_last=self.channels_last) as (tensors,):
             for kernel in kernels:
                 with lent_workspace(device, kernel) as passed:
                     work = partial(kernel.run, replace(tensors, workspace=passed))
-                    self._found[self._key(subject, kernel)] = kernel.passed_bytes + own_bytes(device, work)
+                    self._found[self._key(case, kernel)] = kernel.passed_bytes + own_bytes(device, work)
                 del work, passed

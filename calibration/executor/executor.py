@@ -22,9 +22,9 @@ from calibration.devices.interface import Device, OutOfDeviceMemory, ReleasesExt
 from calibration.executor.compiled_plan import CompiledPlan, refuse_impossible
 from calibration.executor.device_buffers import GivenContent, Residents
 from calibration.executor.dry_run import DryRunLibrary
+from calibration.executor.measured_trace import trace_of
 from calibration.executor.pinned_arena import PinnedArena
 from calibration.executor.plan_walk import PlanWalk
-from calibration.executor.timeline import trace_of
 from calibration.kernels.interface import KernelLibrary
 from calibration.kernels.operands import labels
 from vdnnsim.dnn.layers import Layer, Phase

@@ -13,8 +13,8 @@ import torch
 from calibration.devices.interface import Device, DeviceStream, Mark
 from calibration.executor.compiled_plan import CompiledPlan, KernelCall
 from calibration.executor.device_buffers import DeviceBuffers, Residents
+from calibration.executor.measured_trace import IssueLog
 from calibration.executor.pinned_arena import PinnedArena
-from calibration.executor.timeline import IssueLog
 from calibration.kernels.interface import KernelTensors
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plans import operations

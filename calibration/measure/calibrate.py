@@ -13,12 +13,12 @@ from calibration.kernels.interface import KernelLibrary
 from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.journal import Journal
+from calibration.measure.kernel_cases import KernelCase, distinct_cases
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.link_times import link_steps, measure_link
 from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
 from calibration.measure.session import Listener, Session
 from calibration.measure.statistics import WARNED_SPREAD, Sample, percent
-from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.measure.timing import Extent
 from vdnnsim.cost.kernel_table import KernelRow, kernel_table_text
 from vdnnsim.cost.measured import left_out_errors
@@ -126,11 +126,11 @@ class Calibrator:
             OutputError: the profile cannot be written.
         """
         session = Session(journal, listener)
-        subjects = distinct_subjects(self.settings.workloads)
+        cases = distinct_cases(self.settings.workloads)
         extent = self.extent
-        session.listener.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
+        session.listener.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(cases))
         with arithmetic(tf32=self.settings.tf32):
-            measured = self._measure_machine(session, subjects)
+            measured = self._measure_machine(session, cases)
             # An idle link shows its width and generation only after it was used.
             machine = machine_of(self.device, measured, self._link_name(), is_pretended=self._is_pretended)
             if self._is_pretended:
@@ -144,7 +144,7 @@ class Calibrator:
                 )
             # Clocks may have dropped while the link was measured.
             warm_up_compute(self.device, session, extent, self.settings.workloads[0].element_type)
-            rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
+            rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(cases)
         if all(row.seconds is None for row in rows):
             why = rows[0].note if rows else session.warnings[-1]
             raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {why}")
@@ -156,11 +156,11 @@ class Calibrator:
         journal.remove()
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
 
-    def _measure_machine(self, session: Session, subjects: Sequence[Subject]) -> Measurements:
+    def _measure_machine(self, session: Session, cases: Sequence[KernelCase]) -> Measurements:
         device, extent, element_type = self.device, self.extent, self.settings.workloads[0].element_type
         warm_up_compute(device, session, extent, element_type)
         rates = measure_rates(device, session, extent, element_type)
-        with smallest_kernel(device, self.library, subjects) as kernel:
+        with smallest_kernel(device, self.library, cases) as kernel:
             host = measure_host(device, session, extent, kernel)
         return Measurements(rates, measure_link(device, session, extent, rates), host)
 

@@ -24,9 +24,9 @@ import torch
 from calibration.devices.interface import Device, OutOfDeviceMemory
 from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
 from calibration.kernels.operands import phase_operands
+from calibration.measure.kernel_cases import KernelCase
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, percent
-from calibration.measure.subjects import Subject
 from calibration.measure.timing import TimeBox, time_work
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.dnn.layers import Phase
@@ -50,7 +50,7 @@ a fraction of a launch."""
 
 
 def measure_kernel(
-    device: Device, subject: Subject, kernel: Kernel, operands: Sequence[KernelTensors], box: TimeBox
+    device: Device, case: KernelCase, kernel: Kernel, operands: Sequence[KernelTensors], box: TimeBox
 ) -> KernelRow:
     """Return the row of one algorithm, whose runs take the operands in turn; if it fails, a note and no seconds."""
     workspace_bytes = kernel.workspace_bytes
@@ -67,13 +67,13 @@ def measure_kernel(
                 workspace_bytes = kernel.passed_bytes + own_bytes(device, work)
             sample = time_work(device, device.compute, work, box)
     except (OutOfDeviceMemory, torch.OutOfMemoryError):
-        return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
+        return unmeasured_row(case, kernel, OUT_OF_MEMORY)
     except torch.AcceleratorError:
         # The device is broken: further kernels would fail as well.
         raise
     except RuntimeError as failure:
-        return unmeasured_row(subject, kernel, f"failed: {one_line(str(failure))}"[:_LONGEST_NOTE])
-    row = replace(unmeasured_row(subject, kernel, ""), workspace_bytes=workspace_bytes)
+        return unmeasured_row(case, kernel, f"failed: {one_line(str(failure))}"[:_LONGEST_NOTE])
+    row = replace(unmeasured_row(case, kernel, ""), workspace_bytes=workspace_bytes)
     return _with_time(row, sample)
 
 
@@ -89,18 +89,18 @@ def lent_workspace(device: Device, kernel: Kernel) -> Iterator[torch.Tensor | No
             device.release(passed)
 
 
-def unmeasured_row(subject: Subject, kernel: Kernel, note: str) -> KernelRow:
+def unmeasured_row(case: KernelCase, kernel: Kernel, note: str) -> KernelRow:
     """Return the row of an algorithm that could not be timed."""
     return KernelRow(
-        shape=subject.shape,
+        shape=case.shape,
         algorithm=kernel.algorithm,
         family=kernel.family,
         seconds=None,
         spread=0.0,
         count=0,
         workspace_bytes=kernel.workspace_bytes or 0,
-        flop=subject.workload.flop(subject.layer, subject.phase),
-        nbytes=subject.workload.bytes_moved(subject.layer, subject.phase),
+        flop=case.workload.flop(case.layer, case.phase),
+        nbytes=case.workload.bytes_moved(case.layer, case.phase),
         origin=Origin.MEASURED,
         note=note,
     )
@@ -159,24 +159,24 @@ def own_bytes(device: Device, work: Callable[[], None]) -> int:
 
 @contextmanager
 def smallest_kernel(
-    device: Device, library: KernelLibrary, subjects: Sequence[Subject]
+    device: Device, library: KernelLibrary, cases: Sequence[KernelCase]
 ) -> Iterator[Callable[[], None]]:
     """Hold the measured kernel with the least memory traffic, ready to be launched.
 
     Raises:
         ExecutionRefused, OutOfDeviceMemory: the library can compute none of them.
     """
-    subject, kernel = _smallest(library, subjects)
-    operands = kernel_operands(device, subject, channels_last=library.channels_last)
+    case, kernel = _smallest(library, cases)
+    operands = kernel_operands(device, case, channels_last=library.channels_last)
     with operands as (tensors,), lent_workspace(device, kernel) as passed:
         yield partial(kernel.run, replace(tensors, workspace=passed))
 
 
-def _smallest(library: KernelLibrary, subjects: Sequence[Subject]) -> tuple[Subject, Kernel]:
+def _smallest(library: KernelLibrary, cases: Sequence[KernelCase]) -> tuple[KernelCase, Kernel]:
     refusals: list[ExecutionRefused | OutOfDeviceMemory] = []
-    for subject in sorted(subjects, key=lambda each: each.workload.bytes_moved(each.layer, each.phase)):
+    for case in sorted(cases, key=lambda each: each.workload.bytes_moved(each.layer, each.phase)):
         try:
-            return subject, library.kernels(subject.workload, subject.layer, subject.phase)[0]
+            return case, library.kernels(case.workload, case.layer, case.phase)[0]
         except (ExecutionRefused, OutOfDeviceMemory) as refused:
             refusals.append(refused)
     raise refusals[0]
@@ -188,20 +188,20 @@ class KernelTable:
     def __init__(self, device: Device, library: KernelLibrary, session: Session, *, budget_s: float) -> None:
         self._device, self._library, self._session, self._budget_s = device, library, session, budget_s
 
-    def measure(self, subjects: Sequence[Subject]) -> tuple[KernelRow, ...]:
+    def measure(self, cases: Sequence[KernelCase]) -> tuple[KernelRow, ...]:
         """Return the rows of all shapes; a shape that the library cannot compute is a warning."""
         rows: list[KernelRow] = []
-        for subject in subjects:
+        for case in cases:
             try:
-                kernels = self._library.kernels(subject.workload, subject.layer, subject.phase)
+                kernels = self._library.kernels(case.workload, case.layer, case.phase)
             except (ExecutionRefused, OutOfDeviceMemory) as refused:
-                self._session.warnings.append(f"{subject.name}: {refused}")
+                self._session.warnings.append(f"{case.name}: {refused}")
             else:
-                rows += self._rows(subject, kernels, self._budget_s / len(subjects))
-            self._session.listener.done(subject.name)
+                rows += self._rows(case, kernels, self._budget_s / len(cases))
+            self._session.listener.done(case.name)
         return tuple(rows)
 
-    def _rows(self, subject: Subject, kernels: Sequence[Kernel], budget_s: float) -> list[KernelRow]:
+    def _rows(self, case: KernelCase, kernels: Sequence[Kernel], budget_s: float) -> list[KernelRow]:
         box = TimeBox(budget_s=min(max(budget_s / len(kernels), _SHORTEST_S), _LONGEST_S))
         rows: list[KernelRow] = []
         expected: list[torch.Tensor] = []
@@ -214,24 +214,24 @@ class KernelTable:
                     if not operands:
                         made = kernel_operands(
                             self._device,
-                            subject,
+                            case,
                             channels_last=self._library.channels_last,
                             cache_bytes=self._device.cache_bytes,
                         )
                         operands.append(held.enter_context(made))
                 except (OutOfDeviceMemory, torch.OutOfMemoryError):
-                    return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
+                    return unmeasured_row(case, kernel, OUT_OF_MEMORY)
                 fastest_s = min((row.seconds for row in rows if row.seconds is not None), default=math.inf)
                 patient = replace(box, patience_s=_MUCH_SLOWER * fastest_s)
-                row = measure_kernel(self._device, subject, kernel, operands[0], patient)
+                row = measure_kernel(self._device, case, kernel, operands[0], patient)
                 if row.seconds is None or not rows or rows[0].seconds is None:
                     return row
                 if not expected:
-                    expected.extend(_results(self._device, kernels[0], operands[0][0], subject.phase))
-                return _checked(row, _results(self._device, kernel, operands[0][0], subject.phase), expected)
+                    expected.extend(_results(self._device, kernels[0], operands[0][0], case.phase))
+                return _checked(row, _results(self._device, kernel, operands[0][0], case.phase), expected)
 
             for kernel in kernels:
-                key = f"{kernel.algorithm}: {_text(subject.shape)}"
+                key = f"{kernel.algorithm}: {_text(case.shape)}"
                 rows.append(self._session.take(key, KernelRow, lambda kernel=kernel: measured(kernel)))  # type: ignore[misc]
             operands.clear()
         return rows
@@ -244,9 +244,9 @@ def _text(shape: KernelShape) -> str:
 
 @contextmanager
 def kernel_operands(
-    device: Device, subject: Subject, *, channels_last: bool, cache_bytes: int = 0
+    device: Device, case: KernelCase, *, channels_last: bool, cache_bytes: int = 0
 ) -> Iterator[tuple[KernelTensors, ...]]:
-    """Hold the operands of a subject in device memory, without a workspace, which differs by algorithm.
+    """Hold the operands of a case in device memory, without a workspace, which differs by algorithm.
 
     Where there is a cache, so many copies of them that they fill it twice.
 
@@ -266,7 +266,7 @@ def kernel_operands(
         device.compute.launch(work)
 
     def operands() -> KernelTensors:
-        return phase_operands(subject.workload, subject.layer, subject.phase, take, fill, channels_last=channels_last)
+        return phase_operands(case.workload, case.layer, case.phase, take, fill, channels_last=channels_last)
 
     try:
         copies = [operands()]

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from calibration.kernels.cudnn_plans import DOWN_CONVERT_NOTE, NONDETERMINISTIC_NOTE, TENSOR_CORE_NOTE, ConvolutionPlan
 from calibration.kernels.described_gpus import GPUS, H200
-from calibration.measure.subjects import Subject, distinct_subjects
+from calibration.measure.kernel_cases import KernelCase, distinct_cases
 from calibration.workspaces import PAPER_AND_RESNET, KernelSettings, asked_workloads, convolution_rows, main, other_row
 from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_table import KernelRow, read_kernel_table
@@ -23,9 +23,9 @@ TF32 = KernelSettings(tf32=True, channels_last=False)
 FLOAT32 = KernelSettings(tf32=False, channels_last=False)
 
 
-def subject(network: str, layer: str, phase: Phase) -> Subject:
+def case(network: str, layer: str, phase: Phase) -> KernelCase:
     workloads = asked_workloads([network], ElementType.FLOAT32)
-    return next(each for each in distinct_subjects(workloads) if each.layer.name == layer and each.phase is phase)
+    return next(each for each in distinct_cases(workloads) if each.layer.name == layer and each.phase is phase)
 
 
 def plan(name: str, workspace_bytes: int, *notes: str) -> ConvolutionPlan:
@@ -40,7 +40,7 @@ def committed_rows(profile: str) -> tuple[KernelRow, ...]:
 
 def test_a_row_stands_for_all_plans_of_a_family_that_take_the_same_allocations() -> None:
     """Both larger plans take 401,985 allocations of 512 B: 205,815,824 / 512 = 401,984.03."""
-    asked = subject("vgg16:64", "conv2_1", Phase.FORWARD)
+    asked = case("vgg16:64", "conv2_1", Phase.FORWARD)
     plans = [
         plan("eng38", 205_815_824, TENSOR_CORE_NOTE),
         plan("eng41", 205_815_955, TENSOR_CORE_NOTE),
@@ -62,7 +62,7 @@ def test_seconds_are_the_least_that_the_peaks_allow() -> None:
     Y: 171.3 us. So 239.3 + 171.3 = 410.6 us with tensor cores, and 1,766.9 + 171.3 = 1,938.1 us without. With
     1,849,688,064 B of columns (616,858,112 + 3,699,376,128) B / 4.8 TB/s = 899.2 us, + 171.3 us.
     """
-    asked = subject("vgg16:64", "conv2_1", Phase.FORWARD)
+    asked = case("vgg16:64", "conv2_1", Phase.FORWARD)
     plans = [
         *(plan("eng38", 205_815_824, TENSOR_CORE_NOTE), plan("eng70", 0)),
         plan("eng2", 1_849_688_064, TENSOR_CORE_NOTE),
@@ -83,7 +83,7 @@ def test_a_gradient_that_is_added_to_another_lies_in_the_workspace_first() -> No
     workloads = asked_workloads(["googlenet:128"], ElementType.FLOAT32)
     added = [
         each
-        for each in distinct_subjects(workloads)
+        for each in distinct_cases(workloads)
         if each.shape.gradients == "a" and each.layer.in_shapes[0].elements == 192 * 28 * 28 and each.layer.parameters
     ]
 
@@ -109,7 +109,7 @@ def test_a_gradient_that_is_added_to_another_lies_in_the_workspace_first() -> No
     ],
 )
 def test_tf32_is_for_all_products(network: str, layer: str, settings: KernelSettings, seconds: float) -> None:
-    asked = subject(network, layer, Phase.FORWARD)
+    asked = case(network, layer, Phase.FORWARD)
     assert other_row(H200, asked, settings).seconds == pytest.approx(seconds, rel=1e-3)
 
 
@@ -143,7 +143,7 @@ def test_the_command_writes_a_row_for_each_plan_and_kernel(tmp_path: Path, monke
 
     assert done.exit_code == 0, done.output
     rows = read_kernel_table(path)
-    asked = distinct_subjects(asked_workloads(["tiny_linear:8"], ElementType.FLOAT32))
+    asked = distinct_cases(asked_workloads(["tiny_linear:8"], ElementType.FLOAT32))
     convolutions = [each for each in asked if each.shape.kind == "conv"]
     assert len(rows) == 2 * len(convolutions) + len(asked) - len(convolutions)
     assert "backward data: eng2, backward weights: eng2, forward: eng2" in done.output
@@ -152,7 +152,7 @@ def test_the_command_writes_a_row_for_each_plan_and_kernel(tmp_path: Path, monke
 @pytest.mark.parametrize("profile", ["h200", "h200_without_tf32"])
 def test_the_committed_tables_hold_every_kernel_of_the_default_networks_untimed(profile: str) -> None:
     rows = committed_rows(profile)
-    asked = distinct_subjects(asked_workloads(PAPER_AND_RESNET, ElementType.FLOAT32))
+    asked = distinct_cases(asked_workloads(PAPER_AND_RESNET, ElementType.FLOAT32))
     assert {row.shape: (row.flop, row.nbytes) for row in rows} == {
         each.shape: (each.workload.flop(each.layer, each.phase), each.workload.bytes_moved(each.layer, each.phase))
         for each in asked
@@ -178,7 +178,7 @@ def test_a_profile_states_the_rates_that_its_table_was_made_with(name: str) -> N
         float16: on_tensor_cores[float16],
         bfloat16: on_tensor_cores[bfloat16],
     }
-    asked = distinct_subjects(asked_workloads(SEVERAL, float32))
+    asked = distinct_cases(asked_workloads(SEVERAL, float32))
     assert {row.shape for row in committed_rows(name)} == {each.shape for each in asked}
     assert {(row.origin, row.count) for row in committed_rows(name)} == {(Origin.DATASHEET, 0)}
     made_by = dict(server.provenance)["made_by"]
@@ -192,7 +192,7 @@ def test_tf32_buys_speed_with_copies_of_the_operands_in_another_layout() -> None
     205,815,808 B, and takes 16. Without TF32 no plan is on tensor cores and one does with nothing.
     """
     for layer, copies_bytes in (("conv1_2", 1_644_314_624 + 147), ("conv2_1", 205_815_808 + 16)):
-        shape = subject("vgg16:64", layer, Phase.FORWARD).shape
+        shape = case("vgg16:64", layer, Phase.FORWARD).shape
         with_tf32 = [row for row in committed_rows("h200") if row.shape == shape]
         without = [row for row in committed_rows("h200_without_tf32") if row.shape == shape]
         assert copies_bytes in {row.workspace_bytes for row in with_tf32 if TENSOR_CORE_NOTE in row.note}

@@ -81,7 +81,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     Interrupted, it keeps what was measured, and the same command goes on from there. Without networks it measures those
     of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
     """
-    from calibration.measure.subjects import selected_workloads
+    from calibration.measure.kernel_cases import selected_workloads
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.result_table import ResultTable
 

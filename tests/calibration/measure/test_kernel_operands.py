@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from calibration.measure.kernel_cases import KernelCase, distinct_cases
 from calibration.measure.kernel_rows import kernel_operands
-from calibration.measure.subjects import Subject, distinct_subjects
 from tests.calibration.measure.fake_device import FakeDevice
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Phase
@@ -23,32 +23,32 @@ def every_operator() -> Workload:
     return Workload(net.build(net.fc("fc", y, 3, relu=False)), 2, ElementType.FLOAT32, Optimizer.ADAM)
 
 
-SUBJECTS = distinct_subjects([every_operator()])
+CASES = distinct_cases([every_operator()])
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_operands_are_what_the_phase_touches(subject: Subject, *, channels_last: bool) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_operands_are_what_the_phase_touches(case: KernelCase, *, channels_last: bool) -> None:
     """Maps in their shape and layout; Y over X and dX over dY in place; a gradient for each input that needs one."""
-    device, layer, workload = FakeDevice(), subject.layer, subject.workload
-    with kernel_operands(device, subject, channels_last=channels_last) as (tensors,):
+    device, layer, workload = FakeDevice(), case.layer, case.workload
+    with kernel_operands(device, case, channels_last=channels_last) as (tensors,):
         maps = [each for each in (*tensors.inputs, tensors.output, *tensors.input_gradients) if each is not None]
         for each in maps:
             assert each.shape[0] == workload.batch_size
             assert each.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-        if subject.phase is Phase.FORWARD:
+        if case.phase is Phase.FORWARD:
             assert [each.shape[1:].numel() for each in tensors.inputs] == [each.elements for each in layer.in_shapes]
             assert tensors.output is not None
             assert (tensors.output is tensors.inputs[0]) is layer.in_place
-        if subject.phase in (Phase.BACKWARD_DATA, Phase.BACKWARD):
+        if case.phase in (Phase.BACKWARD_DATA, Phase.BACKWARD):
             needed = [workload.graph.maps[x].needs_gradient for x in layer.inputs]
             assert [each is not None for each in tensors.input_gradients] == needed
             assert tensors.accumulates == tuple(workload.accumulates(layer, x) for x in layer.inputs)
-        if subject.phase.is_backward:
+        if case.phase.is_backward:
             assert (tensors.output_gradient is None) is (layer.kind is LayerKind.LOSS)
-        if subject.phase is Phase.UPDATE:
+        if case.phase is Phase.UPDATE:
             assert len(tensors.states) == 2
-        assert (tensors.statistics is not None) is (layer.kind is LayerKind.BN and subject.phase is not Phase.UPDATE)
+        assert (tensors.statistics is not None) is (layer.kind is LayerKind.BN and case.phase is not Phase.UPDATE)
         assert (tensors.labels is not None) is (layer.kind is LayerKind.LOSS)
         flat = [tensors.weights, tensors.weight_gradient, *tensors.states]
         assert {len(each) for each in flat if each is not None} <= {layer.parameters}
@@ -62,10 +62,10 @@ def test_operands_are_what_the_phase_touches(subject: Subject, *, channels_last:
 def test_copies_of_operands_fill_the_cache_twice(cache: float, copies: int) -> None:
     """A cache as large as 2.5 sets of operands is filled twice by five, a larger one by six; 64 are the most."""
     device = FakeDevice()
-    with kernel_operands(device, SUBJECTS[0], channels_last=False):
+    with kernel_operands(device, CASES[0], channels_last=False):
         nbytes = device.live_bytes
     cache_bytes = round(cache * nbytes)
-    with kernel_operands(device, SUBJECTS[0], channels_last=False, cache_bytes=cache_bytes) as operands:
+    with kernel_operands(device, CASES[0], channels_last=False, cache_bytes=cache_bytes) as operands:
         places = {tensors.inputs[0].data_ptr() for tensors in operands}
         held = device.live_bytes
 
@@ -77,10 +77,10 @@ def test_copies_of_operands_fill_the_cache_twice(cache: float, copies: int) -> N
 def test_indices_of_a_pooling_are_valid_ones() -> None:
     """As autograd keeps them: 8 B for each of 2 x 4 x 8 x 8 elements of Y, all of which name the first element of X."""
     workload = every_operator().saved_by(SavingRule.AUTOGRAD)
-    (subject,) = (
-        each for each in distinct_subjects([workload]) if each.layer.name == "pool" and each.phase is not Phase.FORWARD
+    (case,) = (
+        each for each in distinct_cases([workload]) if each.layer.name == "pool" and each.phase is not Phase.FORWARD
     )
-    with kernel_operands(FakeDevice(), subject, channels_last=False) as (tensors,):
+    with kernel_operands(FakeDevice(), case, channels_last=False) as (tensors,):
         assert tensors.statistics is not None
         indices = tensors.statistics.view(torch.int64)
         assert indices.tolist() == [0] * 512

@@ -13,9 +13,9 @@ import torch
 from calibration.devices.interface import OutOfDeviceMemory
 from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.measure.journal import Journal
+from calibration.measure.kernel_cases import KernelCase, distinct_cases
 from calibration.measure.kernel_rows import KernelTable, kernel_operands, measure_kernel, smallest_kernel
 from calibration.measure.session import Session
-from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.measure.timing import HOST_LATE, TimeBox
 from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary, Killer
 from vdnnsim.cost.kernel_table import KernelRow
@@ -26,8 +26,8 @@ from vdnnsim.errors import ExecutionRefused
 from vdnnsim.hardware.server import Origin
 
 BOX = TimeBox(budget_s=1.0)
-SUBJECTS = distinct_subjects([Workload(build_network("tiny_linear"), 2)])
-SUBJECT = SUBJECTS[0]
+CASES = distinct_cases([Workload(build_network("tiny_linear"), 2)])
+CASE = CASES[0]
 
 
 @pytest.fixture
@@ -40,16 +40,16 @@ def kernel(work: Callable[[], None], workspace_bytes: int | None = 0, passed_byt
 
 
 def row_of(device: FakeDevice, measured: Kernel, box: TimeBox = BOX) -> KernelRow:
-    return measure_kernel(device, SUBJECT, measured, [KernelTensors()], box)
+    return measure_kernel(device, CASE, measured, [KernelTensors()], box)
 
 
 def test_rows_have_times_shapes_and_workspaces(device: FakeDevice) -> None:
     row = row_of(device, kernel(device.work(2e-3), 1000, 1000))
     assert row.seconds == pytest.approx(2e-3)
-    assert (row.shape, row.algorithm, row.family) == (SUBJECT.shape, "a", "explicit GEMM")
+    assert (row.shape, row.algorithm, row.family) == (CASE.shape, "a", "explicit GEMM")
     assert (row.count, row.workspace_bytes, row.origin, row.note) == (10, 1000, Origin.MEASURED, "")
-    assert row.flop == SUBJECT.workload.flop(SUBJECT.layer, SUBJECT.phase)
-    assert row.nbytes == SUBJECT.workload.bytes_moved(SUBJECT.layer, SUBJECT.phase)
+    assert row.flop == CASE.workload.flop(CASE.layer, CASE.phase)
+    assert row.nbytes == CASE.workload.bytes_moved(CASE.layer, CASE.phase)
     assert device.live_bytes == 0
 
     # 100 bytes are passed; of what the kernel allocates itself the peak counts, 700 bytes.
@@ -128,18 +128,18 @@ class _Library(FakeLibrary):
 
 
 def table_of(
-    device: FakeDevice, path: Path, subjects: tuple[Subject, ...], *kernels: Kernel
+    device: FakeDevice, path: Path, cases: tuple[KernelCase, ...], *kernels: Kernel
 ) -> tuple[tuple[KernelRow, ...], Session]:
     with Journal(path / "journal", {}) as journal:
         session = Session(journal, Killer())
         table = KernelTable(device, _Library(device, *kernels), session, budget_s=0.01)
-        return table.measure(subjects), session
+        return table.measure(cases), session
 
 
 def test_much_slower_algorithm_is_run_once(device: FakeDevice, tmp_path: Path) -> None:
     """1 ms ten times; 4.9 ms five times, the least, for a budget of 20 ms does not hold more; 50 ms once."""
     kernels = [replace(kernel(device.work(seconds)), algorithm=str(seconds)) for seconds in (1e-3, 4.9e-3, 50e-3)]
-    rows, _ = table_of(device, tmp_path, SUBJECTS[:1], *kernels)
+    rows, _ = table_of(device, tmp_path, CASES[:1], *kernels)
     assert [row.count for row in rows] == [10, 5, 1]
     assert rows[2].seconds == pytest.approx(50e-3)
     assert rows[2].note == "run once, being much slower than another algorithm"
@@ -162,7 +162,7 @@ def test_algorithm_with_another_result_has_no_time(device: FakeDevice, tmp_path:
 
     kernels = [writes(*values) for values in ((100, inf), (101, inf), (110, inf), (nan, inf), ())]
     rows, _ = table_of(
-        device, tmp_path, SUBJECTS[:1], *(replace(each, algorithm=str(at)) for at, each in enumerate(kernels))
+        device, tmp_path, CASES[:1], *(replace(each, algorithm=str(at)) for at, each in enumerate(kernels))
     )
 
     assert [row.seconds is not None for row in rows] == [True, True, False, False, False]
@@ -171,7 +171,7 @@ def test_algorithm_with_another_result_has_no_time(device: FakeDevice, tmp_path:
 
 def test_runs_take_copies_of_the_operands_in_turn(device: FakeDevice, tmp_path: Path) -> None:
     """In a cache of 1.5 times the operands of the layer they would stay: so there are three copies, for 12 runs."""
-    with kernel_operands(device, SUBJECT, channels_last=False):
+    with kernel_operands(device, CASE, channels_last=False):
         device.cache_bytes = device.live_bytes * 3 // 2
     places: list[int] = []
 
@@ -179,7 +179,7 @@ def test_runs_take_copies_of_the_operands_in_turn(device: FakeDevice, tmp_path: 
         places.append(tensors.inputs[0].data_ptr())
         device.lasts_s = 1e-3
 
-    table_of(device, tmp_path, SUBJECTS[:1], Kernel("a", "", 0, 0, run))
+    table_of(device, tmp_path, CASES[:1], Kernel("a", "", 0, 0, run))
 
     assert len(places) == 12
     assert places == [*places[:3]] * 4
@@ -189,8 +189,8 @@ def test_runs_take_copies_of_the_operands_in_turn(device: FakeDevice, tmp_path: 
 def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> None:
     """The first layer of the network does not fit into 64 KiB, its loss does."""
     device = FakeDevice(memory_bytes=2**16)
-    subjects = (SUBJECTS[0], SUBJECTS[-1])
-    rows, _ = table_of(device, tmp_path, subjects, kernel(device.work(1e-3)))
+    cases = (CASES[0], CASES[-1])
+    rows, _ = table_of(device, tmp_path, cases, kernel(device.work(1e-3)))
     assert [row.note for row in rows] == ["out of memory", ""]
     assert device.live_bytes == 0
 
@@ -200,19 +200,19 @@ def test_shape_without_kernel_is_a_warning(
     device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
     monkeypatch.setattr(_Library, "kernels", Mock(side_effect=refusal))
-    rows, session = table_of(device, tmp_path, SUBJECTS[:1])
-    assert (rows, session.warnings) == ((), [f"{SUBJECTS[0].name}: {refusal}"])
-    with pytest.raises(type(refusal), match=str(refusal)), smallest_kernel(device, _Library(device), SUBJECTS):
+    rows, session = table_of(device, tmp_path, CASES[:1])
+    assert (rows, session.warnings) == ((), [f"{CASES[0].name}: {refusal}"])
+    with pytest.raises(type(refusal), match=str(refusal)), smallest_kernel(device, _Library(device), CASES):
         pass
 
 
 def test_the_host_is_timed_on_a_kernel_that_the_library_can_compute(device: FakeDevice) -> None:
     """It is given its workspace; where nothing can be computed, the first refusal says what."""
     library, ran = _Library(device, kernel(lambda: ran.append(1), 128, 128)), []  # type: ignore[var-annotated]
-    with smallest_kernel(device, library, SUBJECTS) as work:
+    with smallest_kernel(device, library, CASES) as work:
         work()
     assert ran == [1]
     assert device.live_bytes == 0
-    unknown = [subject for subject in SUBJECTS if subject.phase is Phase.BACKWARD_WEIGHTS]
+    unknown = [case for case in CASES if case.phase is Phase.BACKWARD_WEIGHTS]
     with pytest.raises(ExecutionRefused, match="has no backward weights"), smallest_kernel(device, library, unknown):
         pass

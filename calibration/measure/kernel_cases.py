@@ -44,7 +44,7 @@ def selected_workloads(
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class KernelCase:
     """One kernel shape, and a phase of a layer that has it."""
 
     shape: KernelShape
@@ -59,12 +59,12 @@ class Subject:
         return f"{self.layer.name} of {network}, {self.phase.value}"
 
 
-def distinct_subjects(workloads: Iterable[Workload]) -> tuple[Subject, ...]:
-    """Return one subject for each kernel shape of these workloads, in the order in which they first run."""
-    subjects: dict[KernelShape, Subject] = {}
+def distinct_cases(workloads: Iterable[Workload]) -> tuple[KernelCase, ...]:
+    """Return one case for each kernel shape of these workloads, in the order in which they first run."""
+    cases: dict[KernelShape, KernelCase] = {}
     for workload in workloads:
         for layer in workload.graph.layers:
             for phase in workload.phases(layer):
                 shape = KernelShape.of(workload, layer, phase)
-                subjects.setdefault(shape, Subject(shape, workload, layer, phase))
-    return tuple(subjects.values())
+                cases.setdefault(shape, KernelCase(shape, workload, layer, phase))
+    return tuple(cases.values())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from calibration.devices.interface import Interval
-from calibration.executor.timeline import IssueLog, clock_noise_s, trace_of
+from calibration.executor.measured_trace import IssueLog, clock_noise_s, trace_of
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import DeviceError
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream, WaitEvent

@@ -1,4 +1,4 @@
-from calibration.measure.subjects import distinct_subjects, selected_workloads
+from calibration.measure.kernel_cases import distinct_cases, selected_workloads
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -19,9 +19,9 @@ def test_equal_shapes_are_measured_once() -> None:
 
     Beside these three: three phases of the FC layer, forward and backward of the loss.
     """
-    subjects = distinct_subjects([two_equal_layers(), two_equal_layers()])
+    cases = distinct_cases([two_equal_layers(), two_equal_layers()])
 
-    assert [(each.layer.name, each.phase) for each in subjects] == [
+    assert [(each.layer.name, each.phase) for each in cases] == [
         ("a", Phase.FORWARD),
         ("a", Phase.BACKWARD_WEIGHTS),
         ("b", Phase.BACKWARD_DATA),
@@ -31,13 +31,13 @@ def test_equal_shapes_are_measured_once() -> None:
         ("loss", Phase.FORWARD),
         ("loss", Phase.BACKWARD_DATA),
     ]
-    assert subjects[0].name == "a of twins (2), forward"
+    assert cases[0].name == "a of twins (2), forward"
 
 
 def test_every_kernel_of_every_network_has_its_subject() -> None:
     """Also those of a VGG that is deeper than the one that was measured."""
     workloads = selected_workloads("cuda", (), (), ElementType.FLOAT32)
-    shapes = {each.shape for each in distinct_subjects(workloads)}
+    shapes = {each.shape for each in distinct_cases(workloads)}
     for workload in workloads:
         for layer in workload.graph.layers:
             assert {KernelShape.of(workload, layer, phase) for phase in workload.phases(layer)} <= shapes
