@@ -2,6 +2,7 @@
 
 import pytest
 
+from calibration.measure.statistics import Sample
 from calibration.measure.timing import HOST_LATE, TimeBox, WarmUp, time_work, warm_up
 from tests.calibration.measure.fake_device import LAUNCH_S, FakeDevice, FakeGpu
 
@@ -13,42 +14,32 @@ def device() -> FakeDevice:
     return FakeDevice()
 
 
-def test_a_steady_work_is_run_ten_times_after_its_first_run(device: FakeDevice) -> None:
-    """Eleven of twelve runs take 1 ms, the first, in which libraries set themselves up, a second."""
-    sample = time_work(device, device.compute, device.work(1.0, *[1e-3] * 11), TimeBox(budget_s=1.0))
-    assert sample.median == pytest.approx(1e-3)
-    assert sample.spread == pytest.approx(0, abs=1e-9)
-    assert sample.count == 10
-    assert device.launched == WARM_UPS + 10
+MS = 1e-3
 
 
-@pytest.mark.parametrize(("box", "count"), [(TimeBox(budget_s=0.0421), 20), (TimeBox(budget_s=10.0, most=30), 30)])
-def test_an_unsteady_work_is_run_until_time_or_runs_are_used_up(device: FakeDevice, box: TimeBox, count: int) -> None:
-    """2 and 2.2 ms by turns spread by about 9 %; 42 ms hold two batches of ten, 2.1 ms a run."""
-    sample = time_work(device, device.compute, device.work(2e-3, 2.2e-3), box)
-    assert sample.count == count
-    assert sample.spread == pytest.approx(0.2 / 2.1, rel=1e-3)
-
-
-def test_a_long_work_is_run_a_few_times_whatever_the_budget(device: FakeDevice) -> None:
-    sample = time_work(device, device.compute, device.work(1.0), TimeBox(budget_s=0.1, least=5))
-    assert sample.count == 5
-
-
-def test_work_slower_than_the_patience_is_timed_once(device: FakeDevice) -> None:
-    sample = time_work(device, device.compute, device.work(2.0, 1.0), TimeBox(budget_s=0.1, patience_s=0.5))
-    assert sample.median == pytest.approx(1.0)
-    assert sample.count == 1
-    assert device.launched == 2
-
-
-def test_steadiest_of_several_attempts_counts(device: FakeDevice) -> None:
-    """Two warm-ups, ten runs of 1 and 3 ms by turns, then 1 ms ever after: the second attempt does not spread."""
-    first = [1e-3, 3e-3] * 6
-    sample = time_work(device, device.compute, device.work(*first, *[1e-3] * 100), TimeBox(budget_s=1.0, most=10))
-    assert sample.spread == pytest.approx(0, abs=1e-9)
-    assert sample.count == 10
-    assert device.launched == WARM_UPS + 20
+@pytest.mark.parametrize(
+    ("seconds", "box", "expected", "launched"),
+    [
+        # Eleven of twelve runs take 1 ms, the first, in which libraries set themselves up, a second.
+        ([1.0, *[MS] * 11], TimeBox(budget_s=1.0), Sample(MS, 0.0, 10), WARM_UPS + 10),
+        # By turns, which spreads by about 9 %: 42 ms hold two batches of ten, 2.1 ms a run; then 30 runs are the most.
+        ([2 * MS, 2.2 * MS], TimeBox(budget_s=0.0421), Sample(2.1 * MS, 0.2 / 2.1, 20), WARM_UPS + 20),
+        ([2 * MS, 2.2 * MS], TimeBox(budget_s=10.0, most=30), Sample(2.1 * MS, 0.2 / 2.1, 30), WARM_UPS + 30),
+        # Of a long work so few runs are made whatever the budget, and one if it is slower than the patience.
+        ([1.0], TimeBox(budget_s=0.1, least=5), Sample(1.0, 0.0, 5), WARM_UPS + 5),
+        ([2.0, 1.0], TimeBox(budget_s=0.1, patience_s=0.5), Sample(1.0, 0.0, 1), 2),
+        # Two warm-ups, ten runs of 1 and 3 ms by turns, then 1 ms ever after: the second attempt does not spread.
+        ([*[MS, 3 * MS] * 6, *[MS] * 100], TimeBox(budget_s=1.0, most=10), Sample(MS, 0.0, 10), WARM_UPS + 20),
+    ],
+    ids=["steady", "until time is up", "until runs are used up", "long", "beyond patience", "steadiest attempt"],
+)
+def test_how_often_a_work_is_run(
+    device: FakeDevice, seconds: list[float], box: TimeBox, expected: Sample, launched: int
+) -> None:
+    sample = time_work(device, device.compute, device.work(*seconds), box)
+    assert sample.median == pytest.approx(expected.median)
+    assert sample.spread == pytest.approx(expected.spread, rel=1e-3, abs=1e-9)
+    assert (sample.count, device.launched) == (expected.count, launched)
 
 
 def test_a_gpu_is_kept_busy_until_a_batch_is_queued(gpu: FakeGpu) -> None:
