@@ -25,7 +25,7 @@ from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.schemas import OperatorMode
-from calibration.capture.storages import StorageTable
+from calibration.capture.storages import StorageTable, size_of
 from calibration.capture.tape import Tape, freed_by_program
 from calibration.capture.wrapped import refuse_spread, run_eagerly
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
@@ -280,7 +280,7 @@ def _step(
         in_backward=program.in_backward,
         param_groups=program.param_groups,
         loss_chunks=program.loss_chunks,
-        parameters=sum(each.numel() for each in iteration.model.parameters()),
+        parameters=sum(map(size_of, iteration.model.parameters())),
         modules=modules.modules,
         storages=storages.storages(),
         tensors=storages.tensors,

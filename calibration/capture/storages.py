@@ -39,6 +39,12 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
     return getattr(local, "elem", local)
 
 
+def size_of(parameter: torch.Tensor) -> int:
+    """Return the elements of a parameter; of one whose part is in DistributedDataParallel, those of all parts."""
+    split = getattr(parameter, "_st_info", None)
+    return parameter.numel() if split is None else int(split.shape.numel())
+
+
 class StorageTable:
     """Numbers storages and their views, without holding them."""
 

@@ -183,11 +183,6 @@ def _check(layout: Layout, where: str) -> None:
         raise CaptureError(f"{where}: found {_INTERLEAVE} in {quote(text)}, expected it beside pp=N")
     if layout.tensor > 1 and layout.is_given:
         raise CaptureError(f"{where}: found {quote(text)}, expected ranks=N alone, for the model says how")
-    if layout.tensor > 1 and layout.data in {"ddp", "zero1"}:
-        raise CaptureError(
-            f"{where}: found {quote(text)}, expected fsdp=N or hsdp=RxS beside tp: PyTorch's DistributedDataParallel "
-            "takes no split layers"
-        )
 
 
 def _term(name: str, value: str, where: str) -> dict[str, Any]:

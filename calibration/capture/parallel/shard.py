@@ -118,10 +118,31 @@ def partitioned(optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.opt
 
 
 def replicated(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
-    """Return a model, or a stage of one, in DistributedDataParallel."""
-    group = mesh["copies"].get_group()
-    found = DistributedDataParallel(model, process_group=group, init_sync=False)
-    found.register_comm_hook(group, _reduce)
+    """Return a model, or a stage of one, in DistributedDataParallel.
+
+    Split parameters are parts of this rank there, and `DTensor`s during forward.
+
+    Raises:
+        CaptureError: two modules share a split parameter, which PyTorch's DistributedDataParallel does not know.
+    """
+    paths = [path for path, each in model.named_parameters(remove_duplicate=False) if isinstance(each, DTensor)]
+    if more := set(paths) - dict(model.named_parameters()).keys():
+        raise CaptureError(
+            f"--parallel: {min(more)}: is shared with another module, which DistributedDataParallel of split layers "
+            "refuses; expected fsdp=N or hsdp=RxS beside tp"
+        )
+    found = DistributedDataParallel(model, device_mesh=mesh["copies"], init_sync=False)
+    found.register_comm_hook(mesh["copies"].get_group(), _reduce)
+    owners = [(model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in paths]
+    parts = [(owner, name, getattr(owner, name)) for owner, name in owners]
+
+    def register_again(*_: Any) -> None:  # noqa: ANN401 - of a forward hook
+        # PyTorch's own forgets them as parameters in the first forward.
+        for owner, name, part in parts:
+            vars(owner).pop(name)
+            owner.register_parameter(name, part)
+
+    model.register_forward_hook(register_again)
     return found
 
 

@@ -353,6 +353,25 @@ def test_columns_that_are_gathered_and_rows_of_a_whole_input() -> None:
     assert sizes(step, B) == [scatter, *[gather, gather, scatter] * 2, gather]
 
 
+def test_copies_of_split_layers_sum_their_parts() -> None:
+    """Half of what is split, and all else, in one bucket of ranks two apart; with ZeRO-1 each parameter is then sent.
+
+    A layer has 12 x 16 x 16 + 64 numbers in split matrices and biases, and 16 + 4 x 16 in others; the embedding and the
+    head 8 x 16, positions 512 x 16, and the last normalization 32. Gradients of normalizations are summed over the
+    tokens of neighbours before.
+    """
+    held = 4 * (2 * ((12 * 16 * 16 + 64) // 2 + 80) + 2 * 8 * 16 // 2 + 512 * 16 + 32)
+    for layout in ("ddp=2,tp=2", "zero1=2,tp=2"):
+        step = captured(layout)
+        apart = [each for each in collectives(step) if each.stride == 2]
+        assert apart[0] == Collective(CollectiveKind.ALL_REDUCE, held, "float32", 2, 2)
+        assert sum(each.nbytes for each in apart[1:]) == (held if "zero1" in layout else 0)
+        assert sizes(step, B).count(("all_reduce", 64)) == 5 * 2
+        assert step.parameters == 2 * (12 * 16 * 16 + 64 + 80) + 2 * 8 * 16 + 512 * 16 + 32
+        given = (each.nbytes for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS)
+        assert sum(given) == held
+
+
 class Headless(Decoder):
     """A decoder whose output layer is not split."""
 
