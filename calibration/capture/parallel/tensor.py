@@ -24,7 +24,8 @@ from vdnnsim.errors import CaptureError
 
 _DIMENSIONS: Final = 3
 """Of activations between layers: samples, tokens, features."""
-_TOKENS: Final = Shard(1)
+_TOKENS: Final = Shard(-2)
+"""Of samples x tokens x features, or of samples and tokens in one."""
 _WHOLE: Final = Replicate()
 
 
@@ -41,7 +42,7 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
         _check_blocks(model, blocks)
     modules = dict(model.named_modules())
     within = {id(each) for block in blocks for each in block.modules()}
-    pairs = dict(_pairs(modules, styles, within, set(map(id, blocks)), refuses=shares_tokens))
+    pairs = dict(_pairs(modules, styles, within - set(map(id, blocks))))
     of_pairs = {id(each) for pair in pairs.values() for each in pair.modules()}
     ties = list(_ties(model))
     between = _TOKENS if shares_tokens else _WHOLE
@@ -58,12 +59,18 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
             wanted = _style(module, style, given, here, is_head=path in heads)
             parallelize_module(module, mesh, wanted, src_data_rank=None)
         elif names := [name for name, _ in module.named_parameters(recurse=False)]:
-            if any(True for child in module.children() for _ in child.parameters()):
+            layout = Shard(0) if id(module) in of_pairs else here
+            is_beside = any(True for child in module.children() for _ in child.parameters())
+            if is_beside and layout is not _WHOLE:
                 raise CaptureError(
                     f"--parallel: {path or type(model).__name__}: holds {', '.join(names)} beside modules, expected "
                     "these in modules of their own, as nn.Linear or nn.Embedding"
                 )
-            _replicate(module, mesh, Shard(0) if id(module) in of_pairs else here)
+            _replicate(module, mesh)
+            if is_beside:
+                _open_parameters(module)
+            else:
+                _place_inputs(module, mesh, layout)
     for owner, name, first, its in ties:
         setattr(owner, name, getattr(first, its))
     for pair in pairs.values():
@@ -87,20 +94,13 @@ def _style(module: nn.Module, style: Style, given: Placement, made: Placement, *
 
 
 def _pairs(
-    modules: Mapping[str, nn.Module], styles: Mapping[str, Style], within: set[int], blocks: set[int], *, refuses: bool
+    modules: Mapping[str, nn.Module], styles: Mapping[str, Style], inner: set[int]
 ) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that hold pairs, as attention, by path; a block itself has its input elsewhere, too."""
+    """Yield the modules within blocks that hold pairs, as attention, by path; a block has its input elsewhere, too."""
     for path, style in styles.items():
         owner = path.rpartition(".")[0]
-        if id(modules[path]) not in within or style not in (Style.COLUMNS, Style.GATHERED_COLUMNS):
-            continue
-        if id(modules[owner]) not in blocks:
+        if style in (Style.COLUMNS, Style.GATHERED_COLUMNS) and id(modules[owner]) in inner:
             yield owner, modules[owner]
-        elif refuses:
-            raise CaptureError(
-                f"--parallel: {path}: is split by a block itself, whose input is a part of the tokens; expected it in "
-                "a module within, as attention or an MLP, or sp=never"
-            )
 
 
 def _check_blocks(model: nn.Module, blocks: list[nn.Module]) -> None:
@@ -123,8 +123,15 @@ def _ties(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
             first.setdefault(id(parameter), (module, name))
 
 
-def _replicate(module: nn.Module, mesh: DeviceMesh, layout: Placement) -> None:
-    """Let all ranks have the parameters of a module, whose inputs are placed so; its result is local again."""
+def _replicate(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Let all ranks have the parameters of a module, without those of modules within."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        whole = DTensor.from_local(parameter.detach(), mesh, [_WHOLE], run_check=False)
+        module.register_parameter(name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
+
+
+def _place_inputs(module: nn.Module, mesh: DeviceMesh, layout: Placement) -> None:
+    """Let a module take inputs that are placed so beside its parameters; its result is local again."""
 
     def enter(_: nn.Module, *given: Any) -> Any:  # noqa: ANN401 - a module's arguments
         return tree_map_only(torch.Tensor, lambda each: _placed(each, mesh, layout, layout), given)
@@ -132,10 +139,26 @@ def _replicate(module: nn.Module, mesh: DeviceMesh, layout: Placement) -> None:
     def leave(_: nn.Module, __: Any, results: Any) -> Any:  # noqa: ANN401 - arguments and results
         return tree_map_only(DTensor, DTensor.to_local, results)
 
-    for name, parameter in list(module.named_parameters(recurse=False)):
-        whole = DTensor.from_local(parameter.detach(), mesh, [_WHOLE], run_check=False)
-        module.register_parameter(name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
     module.register_forward_pre_hook(enter, with_kwargs=True)
+    module.register_forward_hook(leave)
+
+
+def _open_parameters(module: nn.Module) -> None:
+    """Let a module that holds modules as well, and has whole inputs, see its parameters as plain tensors in forward."""
+    names = [name for name, _ in module.named_parameters(recurse=False)]
+    own: dict[str, Any] = {}
+
+    def enter(*_: Any) -> None:  # noqa: ANN401 - of a hook
+        own.update((name, vars(module).get(name)) for name in names)
+        vars(module).update((name, getattr(module, name).to_local()) for name in names)
+
+    def leave(*_: Any) -> None:  # noqa: ANN401 - of a hook
+        for name, before in own.items():
+            del vars(module)[name]
+            if before is not None:
+                vars(module)[name] = before
+
+    module.register_forward_pre_hook(enter)
     module.register_forward_hook(leave)
 
 

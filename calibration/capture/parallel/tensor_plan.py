@@ -47,12 +47,19 @@ _STYLES: Final[Mapping[str, Style]] = MappingProxyType(
 """By the words of transformers."""
 _COLUMNS: Final = frozenset(
     "q_proj k_proj v_proj wq wk wv query key value to_q to_k to_v "
-    "gate_proj up_proj w1 w3 fc1 linear1 c_fc up gate".split()
+    "gate_proj up_proj w1 w3 fc1 linear1 c_fc up gate intermediate.dense".split()
 )
-_ROWS: Final = frozenset("o_proj out_proj wo to_out down_proj w2 fc2 linear2 c_proj down".split())
+_ROWS: Final = frozenset("o_proj out_proj wo to_out down_proj w2 fc2 linear2 c_proj down output.dense".split())
 _HEADS: Final = frozenset({"lm_head", "head", "output", "unembed"})
+_COUNTS: Final = (
+    "num_heads num_kv_heads num_attention_heads num_key_value_heads n_heads n_kv_heads n_head n_kv_head".split()
+)
+"""What modules call their number of heads."""
 _OWN: Final = "a function that splits its model itself, with ranks=N"
-_NAMES: Final = "q_proj, k_proj, v_proj and o_proj, or gate_proj, up_proj and down_proj, or wq ..., w1 ..., fc1 and fc2"
+_NAMES: Final = (
+    "q_proj, k_proj, v_proj and o_proj, or gate_proj, up_proj and down_proj, or wq ..., w1 ..., fc1 and fc2, or query, "
+    "key, value, output.dense and intermediate.dense"
+)
 
 
 def styles_of(model: nn.Module, ranks: int) -> dict[str, Style]:
@@ -64,6 +71,8 @@ def styles_of(model: nn.Module, ranks: int) -> dict[str, Style]:
     modules = dict(model.named_modules())
     plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None)
     styles = dict(_planned(model, modules, plan) if plan else _named(model, modules))
+    if not plan:
+        _divide_heads(modules, styles, ranks)
     for path, style in styles.items():
         _check(path, modules[path], style, ranks)
     _check_heads(model, ranks)
@@ -87,11 +96,15 @@ def _planned(model: nn.Module, modules: Mapping[str, nn.Module], plan: object) -
 
 def _named(model: nn.Module, modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, Style]]:
     """Yield the styles of layers with usual names: of a block all linear layers, the output layer, the embedding."""
-    within = {id(each) for block in blocks_of(model) for each in block.modules()}
-    linear = {path: each for path, each in modules.items() if isinstance(each, nn.Linear)}
-    for path, each in linear.items():
-        owner, _, name = path.rpartition(".")
-        if id(each) not in within:
+    blocks = blocks_of(model)
+    block_of = {id(each): block for block in blocks for each in block.modules()}
+    kinds = {id(block): set[Style]() for block in blocks}
+    for path, each in modules.items():
+        if not isinstance(each, nn.Linear):
+            continue
+        *_, owner, name = ("", *path.split("."))
+        block = block_of.get(id(each))
+        if block is None:
             if name in _HEADS:
                 yield path, Style.GATHERED_COLUMNS
                 yield from (
@@ -100,17 +113,41 @@ def _named(model: nn.Module, modules: Mapping[str, nn.Module]) -> Iterator[tuple
                     if isinstance(table, nn.Embedding) and table.num_embeddings == each.out_features
                 )
             continue
-        beside = {where.rpartition(".")[2] for where in linear if where.rpartition(".")[0] == owner}
-        if not (beside & _COLUMNS and beside & _ROWS and beside <= _COLUMNS | _ROWS):
-            raise _refused(
-                f"{path}: nothing says how it is split; expected layers of nn.Linear named {_NAMES}, or a dictionary "
-                f"`tp_plan` of {type(model).__name__}, as transformers' models have"
-            )
-        yield path, Style.COLUMNS if name in _COLUMNS else Style.ROWS
-    if not within:
+        words = {name, f"{owner}.{name}"}
+        style = Style.COLUMNS if words & _COLUMNS else Style.ROWS
+        if style is Style.ROWS and not words & _ROWS:
+            raise _unnamed(model, path)
+        kinds[id(block)].add(style)
+        yield path, style
+    if not blocks:
         raise _refused(
             f"{type(model).__name__} has neither a `tp_plan` nor a list of equal blocks, expected one of them"
         )
+    for block in blocks:
+        if len(kinds[id(block)]) == 1:
+            raise _unnamed(model, next(path for path, each in modules.items() if each is block))
+
+
+def _unnamed(model: nn.Module, path: str) -> CaptureError:
+    return _refused(
+        f"{path}: nothing says how it is split; expected layers of nn.Linear named {_NAMES}, or a dictionary `tp_plan` "
+        f"of {type(model).__name__}, as transformers' models have"
+    )
+
+
+def _divide_heads(modules: Mapping[str, nn.Module], styles: Mapping[str, Style], ranks: int) -> None:
+    """Leave modules that own split columns the heads of one rank, as a user of `parallelize_module` does.
+
+    Source: pytorch.org/tutorials/intermediate/TP_tutorial.html, of attention.
+    """
+    for path in {path.rpartition(".")[0] for path, style in styles.items() if style is Style.COLUMNS}:
+        for name in _COUNTS:
+            heads = getattr(modules[path], name, None)
+            if not isinstance(heads, int) or heads < 1:
+                continue
+            if heads % ranks:
+                raise _refused(f"{path}: {name} is {heads}, expected a multiple of tp={ranks}")
+            setattr(modules[path], name, heads // ranks)
 
 
 def _check(path: str, module: nn.Module, style: Style, ranks: int) -> None:

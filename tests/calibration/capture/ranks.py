@@ -61,13 +61,13 @@ class Attention(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = -1
+        self.num_heads = -1
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(width, width, bias=False) for _ in range(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         samples, tokens, width = x.shape
         q, k, v = (
-            each(x).view(samples, tokens, self.heads, width // HEADS).transpose(1, 2)
+            each(x).view(samples, tokens, self.num_heads, width // HEADS).transpose(1, 2)
             for each in (self.q_proj, self.k_proj, self.v_proj)
         )
         attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -30,7 +30,18 @@ from calibration.capture.blocks import blocks_of
 from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.request import Request
-from tests.calibration.capture.ranks import CLASSES, SAMPLES, WIDTH, Attention, Block, Decoder, Net, asked_of, program
+from tests.calibration.capture.ranks import (
+    CLASSES,
+    HEADS,
+    SAMPLES,
+    WIDTH,
+    Attention,
+    Block,
+    Decoder,
+    Net,
+    asked_of,
+    program,
+)
 from tests.captured_steps import simulator
 from tests.toy import ROOT
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -419,19 +430,116 @@ class Packed(Decoder):
             layer.attention = nn.MultiheadAttention(WIDTH, 2)
 
 
-class FixedHeads(Decoder):
+def with_heads(model: type[Decoder], heads: int) -> nn.Module:
+    made = model()
+    for each in made.modules():
+        if isinstance(each, Attention):
+            each.num_heads = heads
+    return made
+
+
+def test_attention_that_counts_its_heads_has_those_of_a_rank() -> None:
+    """Of eight heads four: the same operators as where the number of heads is left open."""
+    counted = captured("tp=2", make_model=partial(with_heads, Decoder, HEADS))
+
+    assert [each.name for each in counted.operations] == [each.name for each in captured("tp=2").operations]
+
+
+class Dense(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.dense(x)
+        return y
+
+
+class Layered(nn.Module):
+    """An MLP of a layer as BERT has it."""
+
     def __init__(self) -> None:
         super().__init__()
-        for each in self.modules():
-            if isinstance(each, Attention):
-                each.heads = 8
+        self.intermediate, self.output = Dense(WIDTH, 4 * WIDTH), Dense(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = x + self.output(torch.relu(self.intermediate(x)))
+        return y
+
+
+class Positioned(nn.Module):
+    """Holds positions beside the layer before its blocks, as a vision transformer does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.positions = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.zeros(1, 4, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.patches(x) + self.positions
+        return y
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.layers = Positioned(), nn.ModuleList(Layered() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.before(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("data", ["", "ddp=2,", "fsdp=2,"])
+def test_layers_are_named_by_their_owners_and_parameters_beside_modules_are_whole(data: str) -> None:
+    """Of 2 x 4 x 16 numbers in float32 each pair gathers its tokens and scatters its result; all are gathered at last.
+
+    A rank has half of two matrices of 1,024 numbers and of 64 biases of each layer, the other 16 biases, and all of
+    16 x 16 + 16 + 4 x 16 before the layers; as a shard half of that, but all of the positions, which are one row.
+    """
+    step = captured(f"{data}tp=2", make_model=Encoder, make_inputs=lambda: ((torch.randn(2, 4, WIDTH),), {}))
+
+    split = [(each.kind.value, each.nbytes) for each in collectives(step, F) if each.stride == 1]
+    assert split == [*[("all_gather", 512), ("reduce_scatter", 512)] * 2, ("all_gather", 512)]
+    held = 4 * (2 * ((2 * 1024 + 64) // 2 + 16) + 16 * 16 + 16 + 4 * 16)
+    given = sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS)
+    assert given == ((held + 4 * 4 * 16) // 2 if "fsdp" in data else held)
+
+
+def test_a_block_that_is_split_itself_gathers_its_input() -> None:
+    """2 x 4 x 16 numbers in float32; its result is scattered, and all tokens are gathered for the head."""
+    step = captured("tp=2", make_model=Planned, make_inputs=lambda: ((torch.zeros(2, 4, dtype=torch.int64),), {}))
+
+    pair = [("all_gather", 512), ("reduce_scatter", 512)]
+    assert sizes(step, F)[:6] == [("all_reduce", 512), *pair * 2, ("all_gather", 512)]
+
+
+class Onesided(Net):
+    """Blocks with layers that are split by columns alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for block in self.blocks:
+            block.fc1 = block.wide
+            block.up = block.narrow
+            del block.wide, block.narrow
+
+
+class FixedHeads(Decoder):
+    """Says how it is split, and has all heads on each rank."""
+
+    tp_plan: ClassVar[dict[str, str]] = {
+        **{f"layers.*.attention.{each}_proj": "colwise" for each in "qkv"},
+        "layers.*.attention.o_proj": "rowwise",
+    }
 
 
 @pytest.mark.parametrize(
     ("layout", "model", "message"),
     [
         ("tp=2", Net, "blocks.0.wide: nothing says how it is split; expected layers of nn.Linear named q_proj"),
-        ("tp=2", Planned, "blocks.0.wide: is split by a block itself"),
+        ("tp=2", Onesided, "blocks.0: nothing says how it is split"),
         ("tp=16", Decoder, "head: has 8 outputs, expected a multiple of tp=16"),
         (
             "tp=3",
@@ -439,7 +547,9 @@ class FixedHeads(Decoder):
             "gets a tensor of 2x512x24, expected samples x tokens x features with a multiple",
         ),
         ("tp=2", Packed, "layers.0.attention: holds in_proj_weight, in_proj_bias beside modules"),
-        ("tp=2", FixedHeads, "under tp=2 a rank has some of the heads, expected -1"),
+        ("ddp=2,tp=2,sp=never", Planned, "head.weight: is shared with another module"),
+        ("tp=2", partial(with_heads, FixedHeads, HEADS), "under tp=2 a rank has some of the heads, expected -1"),
+        ("tp=2", partial(with_heads, Decoder, 3), "layers.0.attention: num_heads is 3, expected a multiple of tp=2"),
         ("tp=2", ThreeHeads, "ThreeHeads: num_attention_heads is 3, expected a multiple of tp=2"),
         ("tp=2", lambda: nn.Linear(4, 4), "Linear has neither a `tp_plan` nor a list of equal blocks"),
         (
