@@ -149,7 +149,10 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
         *((layout, "") for layout in ("ddp=8", "zero1=4", "fsdp=8", "fsdp=3", "zero2=4", "hsdp=2x2")),
         *(("fsdp=4", how) for how in ("full", "selective", "2")),
         *((layout, "") for layout in ("fsdp=4,offload=cpu", "fsdp=4,sync=last", "ddp=4,sync=last")),
+        *((layout, "") for layout in ("fsdp=4,wrap=4M", "fsdp=4,reduce=bfloat16", "zero2=4,prefetch=1")),
+        *(("fsdp=4,prefetch=2", how) for how in ("", "full")),
         *((layout, "") for layout in ("tp=8", "tp=4,sp=never", "fsdp=8,tp=8", "hsdp=2x2,tp=2")),
+        *((layout, "") for layout in ("ddp=2,tp=2", "zero1=2,tp=4", "ddp=2,tp=2,sp=never")),
         *(("fsdp=4,tp=2", how) for how in ("full", "selective")),
     ],
 )
@@ -247,7 +250,9 @@ def of_transformers(name: str) -> Any:  # noqa: ANN401 - a model; its library ha
 @pytest.mark.parametrize(
     ("name", "layouts"),
     [
-        *((name, "ddp=8 fsdp=8 zero2=8 zero1=8") for name in ("opt", "bert", "t5", "vit", "convnext")),
+        *((name, "ddp=8 fsdp=8 zero2=8 zero1=8") for name in ("t5", "convnext")),
+        *((name, "ddp=8 fsdp=8 zero2=8 zero1=8 tp=8 fsdp=4,tp=2") for name in ("opt", "bert")),
+        ("vit", "ddp=8 fsdp=8 zero2=8 zero1=8 tp=8,sp=never fsdp=4,tp=2,sp=never ddp=4,tp=2,sp=never"),
         *(
             (name, "ddp=8 fsdp=8 zero2=8 zero1=8 tp=8 fsdp=4,tp=2 pp=2 pp=3,tp=2")
             for name in ("llama", "qwen2", "gpt2")

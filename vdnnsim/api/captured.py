@@ -111,7 +111,8 @@ def capture(  # noqa: PLR0913  # the words of the command
             `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together. `ranks=8`
             takes a function whose model is wrapped for eight, `ranks=8,pp=2` one that returns the schedule of its
             stages. `pp=4` is a pipeline of `accumulate` micro-batches. `fsdp=8,offload=cpu` has shards, their gradients
-            and optimizer states in host memory.
+            and optimizer states in host memory; `wrap=100M`, `prefetch=2`, `reduce=bfloat16`, `sync=last` and others
+            stand there as well (docs/start/several.md).
         position: of the captured rank in a pipeline, from 0 on.
         checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
             number every so many blocks whole.

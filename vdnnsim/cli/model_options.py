@@ -32,7 +32,7 @@ CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--parallel": {
         "metavar": "LAYOUT",
         "help": "Capture one rank of several GPUs: ddp=8, zero1=8, fsdp=8, zero2=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2, "
-        "ranks=8, fsdp=8,offload=cpu.",
+        "ranks=8, fsdp=8,offload=cpu; the docs have all options.",
     },
     "--checkpointing": {"metavar": "HOW", "help": "Recompute blocks: full, selective, or every N-th, as 2."},
     "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of, quote
+from vdnnsim.units import ElementType
 
 PARALLEL: Final = "--parallel"
 _DATA: Final[Mapping[str, str]] = MappingProxyType(
@@ -35,6 +36,13 @@ _RESHARD: Final = "reshard=never"
 _SEQUENCE: Final = "sp=never"
 _OFFLOAD: Final = "offload=cpu"
 _SYNC: Final = "sync=last"
+_WRAP: Final = "wrap"
+_REDUCE: Final = "reduce"
+_PREFETCH: Final = "prefetch"
+_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {_TENSOR: "tensor", _PIPELINE: "pipeline", _INTERLEAVE: "interleave", "fsdp": "shards", "zero2": "shards"}
+)
+"""What a number of ranks, or of stages, is of a layout; of others `copies`."""
 _WORDS: Final[Mapping[str, tuple[str, str, bool]]] = MappingProxyType(
     {
         "reshard": (_RESHARD, "reshards", False),
@@ -47,6 +55,9 @@ _WORDS: Final[Mapping[str, tuple[str, str, bool]]] = MappingProxyType(
 _EXAMPLE: Final = "ddp=8, zero1=8, fsdp=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2 or ranks=8"
 _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
+_PARAMETERS: Final = re.compile(r"([1-9]\d{0,11})([kMB]?)", re.ASCII)
+_MANY: Final[Mapping[str, int]] = MappingProxyType({"": 1, "k": 10**3, "M": 10**6, "B": 10**9})
+_REDUCED: Final = (ElementType.FLOAT32, ElementType.BFLOAT16, ElementType.FLOAT16)
 
 OFFLOADED: Final = (
     "The update on the host is as fast as its memory, which takes several threads a rank: torchrun gives it one unless "
@@ -66,6 +77,9 @@ class Layout:
         tensor: ranks over which each layer is split.
         reshards: whether blocks free their weights after forward, and gather them again.
         shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
+        unit_parameters: that make a module a unit of FSDP, which it shards by itself; 0 where each block is one.
+        reduction: the type in which FSDP reduces gradients; None for that of the precision.
+        prefetch: units of FSDP that are gathered ahead of the one that runs; 0 for as many as FSDP does by itself.
         pipeline: ranks of a pipeline, each of which has some of the blocks.
         offloads: whether shards, their gradients and optimizer states are in host memory (`CPUOffloadPolicy`).
         syncs: whether each micro-batch reduces gradients, and not the last alone (`no_sync` of DDP,
@@ -83,6 +97,9 @@ class Layout:
     shares_tokens: bool = True
     offloads: bool = False
     syncs: bool = True
+    unit_parameters: int = 0
+    reduction: ElementType | None = None
+    prefetch: int = 0
     pipeline: int = 1
     interleave: int = 1
     position: int = 0
@@ -128,7 +145,7 @@ class Layout:
         Raises:
             CaptureError: blocks are in stages, exchange data, or are in DistributedDataParallel, which cuts graphs.
         """
-        if not self.is_sharded or self.tensor > 1 or self.pipeline > 1:
+        if not self.is_sharded or self.tensor > 1 or self.pipeline > 1 or self.unit_parameters:
             raise CaptureError(
                 f"{where}: found {self.text}, compiled, expected fsdp=N, zero2=N or hsdp=RxS alone, whose blocks "
                 "torch.compile compiles, or eager execution"
@@ -141,7 +158,7 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
     Raises:
         CaptureError: a term is unknown, is given twice, or does not fit to others.
     """
-    layout = Layout(text)
+    layout, found = Layout(text), set[str]()
     for term in text.split(","):
         name, _, value = term.partition("=")
         if name in _OF_DATA:
@@ -149,11 +166,12 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
                 f"{where}: found {quote(term)}; {_OF_DATA[name]}, expected ranks=N and a function that spreads its "
                 "model itself, in equal shares"
             )
-        if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_WORDS)):
+        if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_WORDS, _WRAP, _REDUCE, _PREFETCH)):
             raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
-        twice = {_TENSOR: layout.tensor, _PIPELINE: layout.pipeline, _INTERLEAVE: layout.interleave}.get(name, 1) > 1
-        if (name in _DATA and layout.data) or twice:
-            raise CaptureError(f"{where}: found {quote(text)}, expected one of {layout.data or name} and {name}")
+        if name in found or (name in _DATA and layout.data):
+            other = name if name in found else layout.data
+            raise CaptureError(f"{where}: found {quote(text)}, expected one of {other} and {name}")
+        found.add(name)
         layout = replace(layout, **_term(name, value, where))
     if layout.pipeline > 1 and layout.is_given:
         if layout.copies % layout.pipeline or layout.interleave > 1:
@@ -169,13 +187,23 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
 def _check(layout: Layout, where: str) -> None:
     """Refuse terms that do not fit to others."""
     text = layout.text
-    for is_found, word in ((not layout.reshards, _RESHARD), (layout.offloads, _OFFLOAD)):
+    for is_found, word in (
+        (not layout.reshards, _RESHARD),
+        (layout.offloads, _OFFLOAD),
+        (layout.unit_parameters, _WRAP),
+        (layout.reduction, _REDUCE),
+        (layout.prefetch, _PREFETCH),
+    ):
         if is_found and not layout.is_sharded:
             raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
     if not layout.syncs and (layout.pipeline > 1 or layout.is_given or not layout.data):
         raise CaptureError(
             f"{where}: found {_SYNC} in {quote(text)}, expected it beside ddp=N, zero1=N, fsdp=N, zero2=N or hsdp=RxS; "
             "stages of a pipeline reduce once as it is"
+        )
+    if layout.unit_parameters and layout.pipeline > 1:
+        raise CaptureError(
+            f"{where}: found {_WRAP} in {quote(text)}, expected it without pp, whose stages are cut between blocks"
         )
     if not layout.shares_tokens and layout.tensor == 1:
         raise CaptureError(f"{where}: found {_SEQUENCE} in {quote(text)}, expected it beside tp=N")
@@ -193,22 +221,33 @@ def _term(name: str, value: str, where: str) -> dict[str, Any]:
         if term != word:
             raise CaptureError(f"{where}: found {quote(term)}, expected {word}, or nothing of it")
         return {changed: meant}
+    if name in (_WRAP, _REDUCE, _PREFETCH):
+        return _of_units(name, value, where)
     if name == "hsdp":
         if not (groups := _GROUPS.fullmatch(value)) or "1" in groups.groups():
             raise CaptureError(f"{where}: found {quote(term)}, expected copies x shards, as hsdp=2x4")
         return {"data": name, "copies": int(groups[1]), "shards": int(groups[2])}
     if not _COUNT.fullmatch(value) or value == "1":
         raise CaptureError(f"{where}: found {quote(term)}, expected how many GPUs, from 2 on, as {name}=8")
+    if name not in _DATA:
+        return {_FIELDS[name]: int(value)}
+    fields = {"data": name, _FIELDS.get(name, "copies"): int(value)}
+    return fields | {"reshards": False} if name == "zero2" else fields
+
+
+def _of_units(name: str, value: str, where: str) -> dict[str, Any]:
+    """Return the fields of a term about the units of FSDP."""
+    found = f"{where}: found {quote(f'{name}={value}')}, expected"
     match name:
-        case "tp":
-            return {"tensor": int(value)}
-        case "pp":
-            return {"pipeline": int(value)}
-        case "interleave":
-            return {name: int(value)}
-        case "fsdp":
-            return {"data": name, "shards": int(value)}
-        case "zero2":
-            return {"data": name, "shards": int(value), "reshards": False}
+        case "wrap":
+            if not (size := _PARAMETERS.fullmatch(value)):
+                raise CaptureError(f"{found} how many parameters, as wrap=100M")
+            return {"unit_parameters": int(size[1]) * _MANY[size[2]]}
+        case "reduce":
+            if value not in (known := [each.value for each in _REDUCED]):
+                raise CaptureError(f"{found} one of {', '.join(known)}")
+            return {"reduction": ElementType(value)}
         case _:
-            return {"data": name, "copies": int(value)}
+            if not _COUNT.fullmatch(value):
+                raise CaptureError(f"{found} how many blocks ahead, from 1 on, as prefetch=2")
+            return {"prefetch": int(value)}

@@ -2,7 +2,9 @@
 
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.fsdp.wrap import _recursive_wrap, size_based_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +28,7 @@ from calibration.capture.parallel.tensor import split
 from calibration.capture.wrapped import Scheduled
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
-from vdnnsim.units import Precision
+from vdnnsim.units import ElementType, Precision
 
 
 def spread(
@@ -50,7 +53,8 @@ def spread(
     if checkpointing:
         checkpoint_blocks(model, checkpointing)
     if layout.is_sharded:
-        shard(model, blocks_of(model), mesh, layout, precision)
+        size = layout.unit_parameters
+        shard(model, _units(model, size) if size else blocks_of(model), mesh, layout, precision)
         return model
     return replicated(model, mesh) if layout.copies > 1 else model
 
@@ -158,23 +162,52 @@ def _reduce(
     return done
 
 
-def shard(
-    model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, layout: Layout, precision: Precision
-) -> None:
-    """Shard blocks of a model by FSDP, each by itself, and then the rest."""
+def _units(model: nn.Module, parameters: int) -> list[nn.Module]:
+    """Return the modules within a model that have so many parameters beside those of units within them.
+
+    By `size_based_auto_wrap_policy`, which FSDP1 takes. Weights that two modules share stay with the rest of the model.
+    """
+    found: list[nn.Module] = []
+
+    def wrap(module: nn.Module) -> nn.Module:
+        found.append(module)
+        return module
+
+    owners = Counter(each for module in model.modules() for each in module.parameters(recurse=False))
+    shared = {each for each, count in owners.items() if count > 1}
+    policy = partial(size_based_auto_wrap_policy, min_num_params=parameters)
+    _recursive_wrap(model, policy, wrap, set(), shared, only_wrap_children=True)
+    return found
+
+
+def shard(model: nn.Module, units: Sequence[nn.Module], mesh: DeviceMesh, layout: Layout, precision: Precision) -> None:
+    """Shard units of a model by FSDP, inner ones first, each by itself, and then the rest."""
     narrow = precision.autocast
+    reduction = layout.reduction or (ElementType.FLOAT32 if narrow else None)
     wanted: dict[str, Any] = {
         "mesh": mesh["copies", "shards"] if layout.copies > 1 else mesh["shards"],
         "mp_policy": MixedPrecisionPolicy(
             param_dtype=getattr(torch, narrow.value) if narrow else None,
-            reduce_dtype=torch.float32 if narrow else None,
+            reduce_dtype=getattr(torch, reduction.value) if reduction else None,
         ),
         # Without CUDA nothing can be pinned.
         "offload_policy": CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
         if layout.offloads
         else OffloadPolicy(),
     }
-    for block in blocks:
-        fully_shard(block, reshard_after_forward=layout.reshards, **wanted)
+    sharded = [fully_shard(each, reshard_after_forward=layout.reshards, **wanted) for each in units]
     # By default the last to run forward keeps its weights, as the first to run backward.
     fully_shard(model, reshard_after_forward=None if layout.reshards else False, **wanted)
+    if layout.prefetch:
+        _prefetch(model, sharded, layout.prefetch)
+
+
+def _prefetch(model: nn.Module, units: Sequence[FSDPModule], depth: int) -> None:
+    """Let each unit gather those that run next, in forward from the outside in, in backward the other way round."""
+    inwards = [each for each in model.modules() if isinstance(each, FSDPModule) and each is not model]
+    for order, of_unit in (
+        (inwards, FSDPModule.set_modules_to_forward_prefetch),
+        (units[::-1], FSDPModule.set_modules_to_backward_prefetch),
+    ):
+        for place, each in enumerate(order, start=1):
+            of_unit(each, list(order[place : place + depth]))

@@ -4,6 +4,7 @@ import pytest
 
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.errors import CaptureError
+from vdnnsim.units import ElementType
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,19 @@ from vdnnsim.errors import CaptureError
         ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
         ("ranks=8,pp=2", Layout("ranks=8,pp=2", "ranks", copies=4, pipeline=2)),
         ("ddp=8,sync=last", Layout("ddp=8,sync=last", "ddp", copies=8, syncs=False)),
+        ("zero1=2,tp=4", Layout("zero1=2,tp=4", "zero1", copies=2, tensor=4)),
+        ("fsdp=8,wrap=100M", Layout("fsdp=8,wrap=100M", "fsdp", shards=8, unit_parameters=10**8)),
+        (
+            "zero2=8,reduce=bfloat16,prefetch=1",
+            Layout(
+                "zero2=8,reduce=bfloat16,prefetch=1",
+                "zero2",
+                shards=8,
+                reshards=False,
+                reduction=ElementType.BFLOAT16,
+                prefetch=1,
+            ),
+        ),
         ("fsdp=8,offload=cpu", Layout("fsdp=8,offload=cpu", "fsdp", shards=8, offloads=True)),
         (
             "zero2=4,tp=2,sp=never",
@@ -51,7 +65,13 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never"),
         ("fsdp=4,sp=never", "found sp=never in 'fsdp=4,sp=never', expected it beside tp=N"),
         ("ranks=4,tp=2", "found 'ranks=4,tp=2', expected ranks=N alone"),
-        ("ddp=4,tp=2", "found 'ddp=4,tp=2', expected fsdp=N or hsdp=RxS beside tp"),
+        ("ddp=4,reduce=float32", "found reduce in 'ddp=4,reduce=float32', expected it beside fsdp=N or hsdp=RxS"),
+        ("tp=4,wrap=1M", "found wrap in 'tp=4,wrap=1M', expected it beside fsdp=N"),
+        ("fsdp=4,wrap=1MB", "found 'wrap=1MB', expected how many parameters, as wrap=100M"),
+        ("pp=2,fsdp=4,wrap=1M", "found wrap in 'pp=2,fsdp=4,wrap=1M', expected it without pp"),
+        ("fsdp=4,reduce=int8", "found 'reduce=int8', expected one of float32, bfloat16, float16"),
+        ("fsdp=4,prefetch=0", "found 'prefetch=0', expected how many blocks ahead, from 1 on, as prefetch=2"),
+        ("fsdp=4,prefetch=1,prefetch=2", "expected one of prefetch and prefetch"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
         ("fsdp=4,interleave=2", "found interleave in 'fsdp=4,interleave=2', expected it beside pp=N"),
         ("ranks=5,pp=2", "found 'ranks=5,pp=2', expected ranks=N,pp=M alone"),
