@@ -65,6 +65,11 @@ def interpolated(steps: Sequence[CapturedStep], quantity: Quantity, wanted: int)
     values = [quantity.of(each) for each in steps]
     if len(set(values)) < len(values):
         return Difference(quantity.value, f"found {values[0]} twice, expected others")
+    counts = {tuple(len(each.operands) for each in step.operations) for step in steps}
+    numbers = {tuple(operand.memory for each in step.operations for operand in each.operands) for step in steps}
+    if len(counts) == 1 and len(numbers) > 1:
+        # Views that coincide at one value are one tensor there.
+        steps = [_with_tensor_per_operand(each) for each in steps]
     try:
         step = _Interpolation(quantity, values, wanted).between(tuple(steps), "", may_grow=False)
     except _DiffersError as differs:
@@ -81,6 +86,18 @@ def _of_what(step: CapturedStep, place: str) -> str:
         return ""
     number = int(found[2])
     return f" ({step.storages[number if found[1] == 'storages' else step.tensors[number].storage].name})"
+
+
+def _with_tensor_per_operand(step: CapturedStep) -> CapturedStep:
+    """Split tensors into one for each operand; `_with_distinct_tensors` merges them into those that were captured."""
+    tensors: list[Tensor] = []
+    operations = []
+    for each in step.operations:
+        first = len(tensors)
+        tensors += [step.tensors[operand.memory] for operand in each.operands]
+        own = (msgspec.structs.replace(operand, memory=first + at) for at, operand in enumerate(each.operands))
+        operations.append(msgspec.structs.replace(each, operands=tuple(own)))
+    return msgspec.structs.replace(step, tensors=tuple(tensors), operations=tuple(operations))
 
 
 def _with_distinct_tensors(step: CapturedStep) -> CapturedStep:
@@ -101,14 +118,22 @@ def _with_distinct_tensors(step: CapturedStep) -> CapturedStep:
 
 
 def has_pairs(first: CapturedStep, second: CapturedStep) -> bool:
-    """Return whether a tensor has two dimensions that grow with the batch, as similarities of all pairs of samples."""
+    """Return whether a tensor has two dimensions that grow with the batch, as similarities of all pairs of samples.
+
+    Operands of the same operations are compared, up to the first that only one of the captures has.
+    """
     small, large = first.batch_size, second.batch_size
 
-    def growing(one: Tensor, other: Tensor) -> int:
-        sizes = zip(one.shape, other.shape, strict=False)
+    def growing(one: Operand, other: Operand) -> int:
+        sizes = zip(first.tensors[one.memory].shape, second.tensors[other.memory].shape, strict=False)
         return sum(size != wider and size * large == wider * small for size, wider in sizes)
 
-    return any(growing(*each) > 1 for each in zip(first.tensors, second.tensors, strict=False))
+    for one, other in zip(first.operations, second.operations, strict=False):
+        if (one.name, len(one.operands)) != (other.name, len(other.operands)):
+            return False
+        if any(growing(*each) > 1 for each in zip(one.operands, other.operands, strict=True)):
+            return True
+    return False
 
 
 def without_efforts(step: CapturedStep) -> CapturedStep:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.captured_steps import chain, sequences
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated
+from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, has_pairs, interpolated
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import Tensor
 from vdnnsim.errors import ScenarioError
@@ -57,6 +57,57 @@ def test_views_that_coincide_at_one_length_are_one_there() -> None:
 
     found = interpolated([viewed(each) for each in (2, 3, 5)], Quantity.TOKENS, 4)
     assert found == viewed(4)
+
+
+def with_views(size: int, step: CapturedStep) -> CapturedStep:
+    """Return a step whose first three operations read storage 5 as 4 x size, as size x 4 and as size x 2."""
+    shapes = ((4, size), (size, 4), (size, 2))
+    views = list(dict.fromkeys(shapes))
+    tensors = (*step.tensors, *(Tensor(5, shape, "float32") for shape in views))
+    operations = list(step.operations)
+    for at, shape in enumerate(shapes):
+        read = msgspec.structs.replace(operations[at].operands[0], memory=len(step.tensors) + views.index(shape))
+        operands = (*operations[at].operands, read)
+        operations[at] = msgspec.structs.replace(operations[at], operands=operands)
+    return msgspec.structs.replace(step, tensors=tensors, operations=tuple(operations))
+
+
+def used_alone(step: CapturedStep) -> CapturedStep:
+    """Return a step whose tensors are numbered as operations first use them, as those of a capture are."""
+    used = dict.fromkeys(operand.memory for each in step.operations for operand in each.operands)
+    number = {each: at for at, each in enumerate(used)}
+    operations = []
+    for each in step.operations:
+        operands = tuple(msgspec.structs.replace(one, memory=number[one.memory]) for one in each.operands)
+        operations.append(msgspec.structs.replace(each, operands=operands))
+    return msgspec.structs.replace(
+        step, tensors=tuple(step.tensors[each] for each in used), operations=tuple(operations)
+    )
+
+
+def test_views_that_coincide_in_a_capture_are_two_elsewhere() -> None:
+    """Of captures at 3, 4 and 5 tokens that at 4 has one view fewer; that at 6 follows all the same."""
+    captures = {each: used_alone(with_views(each, sequences(each))) for each in (3, 4, 5, 6)}
+    assert [len(captures[each].tensors) - len(captures[3].tensors) for each in (4, 5)] == [-1, 0]
+    found = interpolated([captures[each] for each in (3, 4, 5)], Quantity.TOKENS, 6)
+    assert found == captures[6]
+
+
+def test_views_that_coincide_are_no_pairs() -> None:
+    """At a batch of 4 the views 4 x 4 and 4 x 4 are one, at 8 they are two: no tensor has two dimensions that grow.
+
+    By their numbers the view 4 x 2 at 4 would be 8 x 4 at 8. One of 4 x 4 that is of 8 x 8 at twice the batch has.
+    """
+    small, large = (used_alone(with_views(each, chain(each))) for each in (4, 8))
+    assert not has_pairs(small, large)
+    assert not has_pairs(large, small)
+
+    def square(batch_size: int) -> CapturedStep:
+        step = chain(batch_size)
+        shaped = msgspec.structs.replace(step.tensors[-1], shape=(batch_size, batch_size))
+        return used_alone(msgspec.structs.replace(step, tensors=(*step.tensors[:-1], shaped)))
+
+    assert has_pairs(square(4), square(8))
 
 
 def test_a_model_is_captured_on_sequences_of_other_lengths() -> None:
