@@ -1,5 +1,6 @@
 """`vdnnsim apply`: the program runs as it would alone, or is refused."""
 
+import json
 import os
 import runpy
 import subprocess
@@ -8,7 +9,6 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from calibration.apply.script import Script
 from tests.apply.scripts import classifier
-from vdnnsim.api.script import _say_at_end, follow_script
+from vdnnsim.api.script import _note, _say_at_end, follow_script
 from vdnnsim.cli import cli
 from vdnnsim.errors import PlanWarning, VdnnsimError
 
@@ -59,30 +59,31 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "vdnnsim: step 3: forward and backward took " in done.stderr
 
 
-def test_the_command_executes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[str, list[str], dict[str, str]]] = []
-
-    def become(*what: Any) -> None:  # noqa: ANN401
-        started.append(what)
-        sys.exit(7)
-
-    monkeypatch.setattr("os.execvpe", become)
+def test_the_environment_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    done = CliRunner().invoke(cli, ["apply", "--real", "--", sys.executable, "train.py", "--lr", "1"])
-    assert done.exit_code == 7
-    ((program, command, variables),) = started
-    assert [program, *command] == [sys.executable, sys.executable, "train.py", "--lr", "1"]
-    first, second = variables["PYTHONPATH"].split(os.pathsep)
+    told = 'import os; print(*map(os.environ.get, ("PYTHONPATH", "VDNNSIM_APPLY")), sep="\\n"); raise SystemExit(7)'
+    done = subprocess.run(
+        [sys.executable, "-m", "vdnnsim", "apply", "--real", "--", sys.executable, "-c", told],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    path, asked = done.stdout.splitlines()
+    first, second = path.split(os.pathsep)
     assert (Path(first) / "sitecustomize.py").is_file()
     assert second == "/mine"
-    assert variables["VDNNSIM_APPLY"] == '{"hardware": "auto", "memory": null, "policy": "optimal", "real": true}'
+    expected = {"hardware": "auto", "memory": None, "policy": "optimal", "real": True}
+    assert json.loads(asked).items() > expected.items()
 
 
 TELL = """
 import json, os, pathlib, signal, sys, time
 asked = json.loads(os.environ["VDNNSIM_APPLY"])
 if "beyond" in sys.argv:
-    (pathlib.Path(asked["excess_folder"]) / "1").touch()
+    (pathlib.Path(asked["notes_folder"]) / "beyond.1").touch()
 if "signal" in sys.argv:
     signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))
     os.kill(os.getppid(), signal.SIGUSR1)
@@ -145,6 +146,24 @@ def test_a_script_without_a_plan_says_why_at_its_end(
     assert "no plan was applied: no backward" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("script", "status", "said"), [("pass", 0, 1), ("exit(2)", 2, 0)])
+def test_a_program_that_trains_nothing(capfd: pytest.CaptureFixture[str], script: str, status: int, said: int) -> None:
+    """That is said at the end, unless the program failed, which says more."""
+    with pytest.raises(SystemExit) as ended:
+        cli(["apply", "--", sys.executable, "-c", script], standalone_mode=False)
+    assert ended.value.code == status
+    assert capfd.readouterr().err.count("so no plan was made") == said
+
+
+def test_without_a_gpu_a_script_ends_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(SystemExit, match="1"):
+        follow_script(hardware="auto", memory=None, policy="optimal")
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_warnings_of_a_plan_are_a_line_of_ours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +184,6 @@ def test_warnings_of_a_plan_are_a_line_of_ours(
 def test_excess_memory_is_reported_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = Script(lambda *_, **__: pytest.fail("nothing is planned"), lambda _: None)
     script.end = lambda: 3 * 2**30  # type: ignore[method-assign]
-    _say_at_end(script, "10GiB", str(tmp_path))
+    _say_at_end(script, "10GiB", partial(_note, str(tmp_path)))
     assert "3.00 GiB more than the 10GiB" in capsys.readouterr().err
-    assert [each.name for each in tmp_path.iterdir()] == [str(os.getpid())]
+    assert [each.name for each in tmp_path.iterdir()] == [f"beyond.{os.getpid()}"]

@@ -272,13 +272,13 @@ def with_memory(profile: "Profile", memory: str | None) -> "Server":
 def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
     """Return a profile by name, or that of a card, or raise DeviceError where there is none of it."""
     from vdnnsim.cost.model import checked_profile
-    from vdnnsim.hardware.profile import find_profile, profile_of_card, shipped_profiles
+    from vdnnsim.hardware.profile import find_profile, profile_of_card
 
     if hardware != "auto":
         return checked_profile(find_profile(hardware, Path()))
     if (found := profile_of_card(card)) is not None:
         return found
-    names = ", ".join(each.server.name for each in shipped_profiles())
+    expected = "expected the name of a profile, as 'rtx_4090'; `vdnnsim list hardware` has all"
     if not is_gpu:
-        raise DeviceError(f"hardware: the model is on the {card}, expected the name of a profile: {names}")
-    raise DeviceError(f"hardware: there is no profile of {card}; expected one of {names}")
+        raise DeviceError(f"hardware: the model is on the {card}, {expected}")
+    raise DeviceError(f"hardware: there is no profile of {card}, {expected}")

@@ -74,18 +74,31 @@ class SingleModelPlan(ScriptPlan):
 
 
 def follow_script(
-    *, hardware: str, memory: str | None, policy: str, real: bool = False, excess_folder: str | None = None
+    *, hardware: str, memory: str | None, policy: str, real: bool = False, notes_folder: str | None = None
 ) -> None:
     """Find the models of the script, and apply plans from their second steps on.
 
-    Arguments are of `vdnnsim.plan`; `excess_folder` gets a file at the end if the memory limit was exceeded.
+    Arguments are of `vdnnsim.plan`; `notes_folder` gets a file `seen.PID` once a model is planned or missed, and
+    `beyond.PID` at the end if the memory limit was exceeded.
     """
+    import torch
+
     from calibration.apply.script import Script
 
-    script = Script(partial(planned_beside, hardware=hardware, memory=memory, policy=policy, real=real), _say)
+    # Counted by NVML, without opening CUDA, which the script may do in processes that it forks.
+    if hardware == "auto" and torch.cuda.device_count() == 0:
+        _say("no GPU was found to plan for; name one by --hardware, as rtx_4090 (`vdnnsim list hardware` has all)")
+        sys.exit(1)
+    note = partial(_note, notes_folder)
+
+    def plan(*given: Any, **asked: Any) -> ScriptPlan:  # noqa: ANN401  # as of `planned_beside`
+        note("seen")
+        return planned_beside(*given, **asked, hardware=hardware, memory=memory, policy=policy, real=real)
+
+    script = Script(plan, _say)
     script.watch()
     warnings.showwarning = partial(_shown, warnings.showwarning)
-    atexit.register(_say_at_end, script, memory, excess_folder)
+    atexit.register(_say_at_end, script, memory, note)
 
 
 def _shown(
@@ -132,14 +145,20 @@ def planned_beside(
     return ScriptPlan(found.planned())
 
 
-def _say_at_end(script: "Script", memory: str | None, excess_folder: str | None) -> None:
+def _say_at_end(script: "Script", memory: str | None, note: Callable[[str], None]) -> None:
     if script.missed:
+        note("seen")
         _say(f"no plan was applied: {script.missed}")
     beyond_bytes = script.end()
     if beyond_bytes:
         _say(f"PyTorch has reserved up to {format_bytes(beyond_bytes)} more than the {memory} that it may")
-        if excess_folder is not None:
-            (Path(excess_folder) / str(os.getpid())).touch()
+        note("beyond")
+
+
+def _note(folder: str | None, what: str) -> None:
+    """Leave a note for the command that started the script."""
+    if folder is not None:
+        (Path(folder) / f"{what}.{os.getpid()}").touch()
 
 
 def _say(lines: str) -> None:

@@ -52,7 +52,7 @@ def apply(
     autograd saves kept on the host; then the step is planned, and from the second one on the plan is followed, with the
     same results to the bit. A step that leaves the plan keeps what does not fit on the host. Where no plan can be
     made, the reason is printed and the exit status is 1; one that would end with 0 though PyTorch has reserved more
-    than --memory ends with 5; else the status is its own.
+    than --memory ends with 5; else the status is its own. Without a GPU it takes --hardware.
     """
     from tempfile import TemporaryDirectory
 
@@ -74,16 +74,16 @@ def apply(
     variables = {
         **os.environ,
         "VDNNSIM_APPLY_BY": "vdnnsim.api.script:follow_script",
-        "VDNNSIM_APPLY": json.dumps(asked),
         "PYTHONPATH": os.pathsep.join(folders),
     }
-    if memory is None:
-        os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
     with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
-        # Each process that reserved more writes a file there, as processes of torchrun cannot report otherwise.
-        status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "excess_folder": folder})})
-        is_beyond = any(Path(folder).iterdir())
-    sys.exit(status or (BEYOND_LIMIT if is_beyond else 0))
+        # Processes of torchrun cannot report otherwise.
+        asked |= {"notes_folder": folder}
+        status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps(asked)})
+        notes = {each.name.partition(".")[0] for each in Path(folder).iterdir()}
+    if not status and not notes:
+        click.echo("vdnnsim: no backward of a model's loss was seen, so no plan was made", err=True)
+    sys.exit(status or (BEYOND_LIMIT if "beyond" in notes else 0))
 
 
 def _note_another_python(program: str) -> None:
