@@ -41,9 +41,13 @@ def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = 
     Blocks are those of its list if none are given; returns them with checkpoints.
 
     Raises:
-        CaptureError: the model has no list of blocks.
+        CaptureError: the model has no list of blocks, or one of fewer.
     """
-    blocks = blocks or blocks_of(model)
+    every = int(how) if how.isdigit() else 1
+    if not blocks and every > len(blocks := blocks_of(model)) > 0:
+        raise CaptureError(
+            f"--checkpointing: found {how} for {type(model).__name__} of {len(blocks)} blocks, expected at most that"
+        )
     if not blocks:
         raise CaptureError(
             f"--checkpointing: {type(model).__name__} has no list of equal blocks, expected a ModuleList or Sequential "
@@ -53,7 +57,6 @@ def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = 
         # A cache of keys and values would grow as blocks run again; transformers leaves it out as well.
         if getattr(getattr(module, "config", None), "use_cache", False):
             module.config.use_cache = False  # type: ignore[union-attr]  # just found
-    every = int(how) if how.isdigit() else 1
     chosen = {id(each) for at, each in enumerate(blocks, start=1) if at % every == 0}
     wrapped = {id(each): each for each in blocks}
     for module in list(model.modules()):

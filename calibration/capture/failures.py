@@ -41,7 +41,8 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     line = _line(traceback.extract_tb(failure.__traceback__))
     if any(word in text for word in ("DTensor", "rendezvous", "process group")):
         return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it, or {RANKS}")
-    return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
+    right = _REAL if is_of_fakes else _MESH if "bigger than default world size" in text else ""
+    return CaptureError(f"{name}: {line}: {text}{right and f'; {right}'}")
 
 
 def refuse_float8(records: Sequence[Record], modules: Sequence[Module]) -> None:
@@ -67,6 +68,7 @@ def about_heads(failure: BaseException, layout: Layout | None) -> str:
 
 RANKS: Final = "a function that makes it, with --parallel ranks=N, in Python parallel='ranks=N', for N GPUs"
 """What is right for a model that its own code wraps."""
+_MESH: Final = "expected --parallel ranks=N for all N ranks of the mesh"
 _EQUAL: Final = (
     "expected shapes that follow from those of the inputs, of experts equal shares, as with a capacity for each, for "
     "a rank has no values"

@@ -58,6 +58,11 @@ class Program(LoopOptions, frozen=True, kw_only=True):
                 )
         if not layout.syncs and self.accumulate == 1:
             raise CaptureError(f"--parallel: found {layout.text} with one micro-batch, expected --accumulate from 2 on")
+        if not layout.is_given and self.accumulate < layout.pipeline:
+            raise CaptureError(
+                f"accumulate: found {self.accumulate} with {layout.text}, expected at least {layout.pipeline} "
+                "micro-batches, one for each stage"
+            )
         if layout.tensor > 1 and self.loss_chunks > 1:
             raise CaptureError(f"loss_chunks: found with {layout.text}, whose logits are split by class")
         if layout.pipeline > 1 and self.loss_chunks > 1:

@@ -41,7 +41,8 @@ def capture(
     torchvision:resnet50, timm:convnext_base or meta-llama/Llama-3.1-8B, the library left out where one has it; or the
     config.json of a model of huggingface.co, or its folder. All are made of a configuration, without weights and
     downloads. A loss is the model's own, or one that fits its output, and that is said. The code of FILE is run as it
-    is: capture only what you would run. The file that is written runs nothing when it is read.
+    is: capture only what you would run. The file that is written runs nothing when it is read; of a
+    pipeline there is one for each rank.
     """
     import msgspec
 
@@ -50,6 +51,7 @@ def capture(
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
+    from vdnnsim.scenario.captured import SUFFIX
 
     request = msgspec.structs.replace(
         request_of(model, batch_size, words), accumulate=accumulate, pretended=pretended, compiled=compiled
@@ -64,12 +66,20 @@ def capture(
         if capability is None:
             raise InputError(f"--hardware: of the chip of {hardware} no compute capability is known")
         request = msgspec.structs.replace(request, compute_capability=capability)
-    path = Path(f"{request.short_name}.step.json") if out is None else out
-    check_file(path)
-    step, kept = captured(request)
-    write_captured_step(step, path)
+    path = Path(f"{request.short_name}{SUFFIX}") if out is None else out
+    paths = [path]
+    if request.layout and request.layout.pipeline > 1:
+        stem = path.name.removesuffix(SUFFIX)
+        paths = [path.with_name(f"{stem}.{position}{SUFFIX}") for position in range(request.layout.pipeline)]
+    for each in paths:
+        check_file(each)
+    found = [captured(msgspec.structs.replace(request, position=position)) for position in range(len(paths))]
+    for (step, _), each in zip(found, paths, strict=True):
+        write_captured_step(step, each)
+    step, kept = found[0]
+    steps = str(path) if len(paths) == 1 else f"[{', '.join(map(str, paths))}]"
     output.show(
         ResultTable(COLUMNS, captured_rows(step), captured_table(step, output.has_all)),
         *([] if kept is None else [f"{request.model} is as it was captured before; {kept} keeps that"]),
-        f"wrote {path}; scenarios name it as `workload: {{step: {path}}}`",
+        f"wrote {', '.join(map(str, paths))}; scenarios name it as `workload: {{step: {steps}}}`",
     )

@@ -128,6 +128,7 @@ def model_question(
 
     from calibration.capture.isolation import CapturingProcess
     from calibration.capture.request import Request
+    from vdnnsim.cost.ranks import cluster_of
     from vdnnsim.cost.trust import certain_bytes
     from vdnnsim.dnn.captured_model import CapturedModel, second_batch
     from vdnnsim.engine.host import Execution
@@ -143,6 +144,8 @@ def model_question(
     # What torch.compile makes of real tensors is not known: their operators are fused by rule.
     request = msgspec.structs.replace(request, compiled=execution is Execution.COMPILED and not request.real)
     request.check()
+    if request.layout and len(profiles) == 1:
+        cluster_of(profiles[0].file, profiles[0].server, request.layout.ranks)
     rounds = _rounds(words["accumulate"], request)
     if capability := compute_capability(profiles[0].server):
         request = msgspec.structs.replace(request, compute_capability=capability)

@@ -57,7 +57,7 @@ _COUNT: Final = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _GROUPS: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 _PARAMETERS: Final = re.compile(r"([1-9]\d{0,11})([kMB]?)", re.ASCII)
 _MANY: Final[Mapping[str, int]] = MappingProxyType({"": 1, "k": 10**3, "M": 10**6, "B": 10**9})
-_REDUCED: Final = (ElementType.FLOAT32, ElementType.BFLOAT16, ElementType.FLOAT16)
+_REDUCED: Final = ("float32", "bfloat16", "float16", "fp32", "bf16", "fp16")
 
 OFFLOADED: Final = (
     "The update on the host is as fast as its memory, which takes several threads a rank: torchrun gives it one unless "
@@ -244,8 +244,8 @@ def _of_units(name: str, value: str, where: str) -> dict[str, Any]:
                 raise CaptureError(f"{found} how many parameters, as wrap=100M")
             return {"unit_parameters": int(size[1]) * _MANY[size[2]]}
         case "reduce":
-            if value not in (known := [each.value for each in _REDUCED]):
-                raise CaptureError(f"{found} one of {', '.join(known)}")
+            if value not in _REDUCED:
+                raise CaptureError(f"{found} one of {', '.join(_REDUCED)}")
             return {"reduction": ElementType(value)}
         case _:
             if not _COUNT.fullmatch(value):

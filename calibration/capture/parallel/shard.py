@@ -83,7 +83,14 @@ def _as_wrapped(model: nn.Module, layout: Layout, precision: Precision) -> nn.Mo
         raise CaptureError(f"--parallel: {layout.text}: found DataParallel or FSDP1, expected DDP or fully_shard")
     if isinstance(model, DistributedDataParallel):
         model.register_comm_hook(None, _reduce)
-    elif not any(isinstance(each, DTensor) for each in model.parameters()):
+    elif parts := [each for each in model.parameters() if isinstance(each, DTensor)]:
+        most = max(each.device_mesh._get_root_mesh().size() for each in parts)  # noqa: SLF001 - as DDP asks for it
+        if most < layout.ranks and not any(isinstance(each, DistributedDataParallel) for each in model.modules()):
+            raise CaptureError(
+                f"--parallel: found {layout.text} for a model on a mesh of {most}, expected ranks={most}, or a mesh of "
+                f"{layout.ranks}"
+            )
+    else:
         raise CaptureError(
             f"--parallel: {layout.text}: {type(model).__name__} is not wrapped, expected a function that calls "
             "fully_shard, parallelize_module or DistributedDataParallel, or a layout, as fsdp=8"

@@ -87,6 +87,12 @@ def test_a_model_without_blocks_is_refused() -> None:
         checkpoint_blocks(nn.Linear(2, 2), "full")
 
 
+def test_fewer_blocks_than_every_so_many_are_refused() -> None:
+    blocks = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with pytest.raises(CaptureError, match="found 3 for Sequential of 2 blocks, expected at most that"):
+        checkpoint_blocks(blocks, "3")
+
+
 @pytest.mark.parametrize("how", ["some", "0", "-1", "1.5"])
 def test_another_way_is_refused(how: str) -> None:
     with pytest.raises(CaptureError, match=f"--checkpointing: found '{how}', expected full, selective"):

@@ -662,8 +662,8 @@ def planned(plan: object) -> nn.Module:
     return model
 
 
-def by_fsdp() -> nn.Module:
-    model, mesh = Net(), init_device_mesh("cuda", (4,))
+def by_fsdp(ranks: int = 4) -> nn.Module:
+    model, mesh = Net(), init_device_mesh("cuda", (ranks,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -721,7 +721,8 @@ def test_a_model_that_is_wrapped_twice_over_a_mesh() -> None:
         (by_fsdp, {"lora": 2}, "lora: found with ranks=4, expected it in the function"),
         (lambda: nn.DataParallel(Net()), {}, "found DataParallel or FSDP1"),
         (routed, {}, "looks into computed values.*of experts equal shares"),
-        (lambda: init_device_mesh("cuda", (8,)), {}, "Mesh should not be bigger than default world size 4"),
+        (lambda: init_device_mesh("cuda", (8,)), {}, "than default world size 4.* expected --parallel ranks=N"),
+        (partial(by_fsdp, 2), {}, "found ranks=4 for a model on a mesh of 2, expected ranks=2, or a mesh of 4"),
     ],
 )
 def test_a_wrapped_model_that_does_not_fit_is_refused(
@@ -983,7 +984,11 @@ def bare() -> nn.Module:
     ("asked", "message"),
     [
         ({"layout": "pp=4"}, "Net has 2 equal blocks, expected at least 4"),
-        ({"accumulate": 1}, "accumulate: found 1 micro-batches in pp=2"),
+        ({"accumulate": 1}, "accumulate: found 1 with pp=2, expected at least 2 micro-batches"),
+        (
+            {"layout": "pp=2,interleave=2", "make_model": Four, "accumulate": 5},
+            "accumulate: found 5 micro-batches in pp=2,interleave=2: .* multiple of the number of rounds",
+        ),
         ({"make_model": lambda: nn.Linear(16, 8)}, "Linear runs no list of equal blocks"),
         ({"make_model": bare}, "Net: holds scale beside its blocks"),
         ({"mode": Mode.INFERENCE}, "found pp=2 with inference"),

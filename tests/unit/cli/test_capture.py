@@ -70,6 +70,21 @@ def test_inference_with_real_tensors(folder: Path) -> None:
     assert read_captured_step(folder / "net.step.json")[0].device == "cpu"
 
 
+def test_all_ranks_of_a_pipeline_are_written(folder: Path) -> None:
+    """Each of two has a layer of 4 x 4 + 4 parameters."""
+    (folder / "net.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))\n",
+        encoding="utf-8",
+    )
+    wanted = "net.py:make", "--batch", "2", "--image", "4", "--parallel", "pp=2", "--accumulate", "2"
+
+    done = run(*wanted, "--out", "made.step.json")
+
+    assert "workload: {step: [made.0.step.json, made.1.step.json]}" in done.stderr, done.output
+    steps = [read_captured_step(folder / f"made.{position}.step.json")[0] for position in (0, 1)]
+    assert [(each.position, each.parameters) for each in steps] == [(0, 4 * 4 + 4), (1, 4 * 4 + 4)]
+
+
 def test_a_model_is_captured_for_the_card_of_a_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's A100 is of compute capability 8.0."""
     words = ("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")

@@ -24,9 +24,9 @@ from vdnnsim.units import ElementType
         ("zero1=2,tp=4", Layout("zero1=2,tp=4", "zero1", copies=2, tensor=4)),
         ("fsdp=8,wrap=100M", Layout("fsdp=8,wrap=100M", "fsdp", shards=8, unit_parameters=10**8)),
         (
-            "zero2=8,reduce=bfloat16,prefetch=1",
+            "zero2=8,reduce=bf16,prefetch=1",
             Layout(
-                "zero2=8,reduce=bfloat16,prefetch=1",
+                "zero2=8,reduce=bf16,prefetch=1",
                 "zero2",
                 shards=8,
                 reshards=False,
@@ -69,7 +69,7 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("tp=4,wrap=1M", "found wrap in 'tp=4,wrap=1M', expected it beside fsdp=N"),
         ("fsdp=4,wrap=1MB", "found 'wrap=1MB', expected how many parameters, as wrap=100M"),
         ("pp=2,fsdp=4,wrap=1M", "found wrap in 'pp=2,fsdp=4,wrap=1M', expected it without pp"),
-        ("fsdp=4,reduce=int8", "found 'reduce=int8', expected one of float32, bfloat16, float16"),
+        ("fsdp=4,reduce=int8", "found 'reduce=int8', expected one of float32, bfloat16, float16, fp32"),
         ("fsdp=4,prefetch=0", "found 'prefetch=0', expected how many blocks ahead, from 1 on, as prefetch=2"),
         ("fsdp=4,prefetch=1,prefetch=2", "expected one of prefetch and prefetch"),
         ("ddp=4,reshard=never", "found reshard=never in 'ddp=4,reshard=never', expected it beside fsdp=N"),
