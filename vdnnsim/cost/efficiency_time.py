@@ -186,19 +186,24 @@ class EfficientGpu:
                 return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
             return seconds + direct_s
         if channels_last:
-            seconds += self._turned_s(2 * unaligned_bytes(element_type, shape, groups))
+            seconds += self._turned_s(2 * unaligned_bytes(element_type, shape, groups), element_type)
         elif not shape.is_plain_product:
-            seconds += self._turned_s(2 * nbytes)
+            seconds += self._turned_s(2 * nbytes, element_type)
         product = gemm_product(*tiled(element_type, shape, groups), phase)
         return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
 
     def _dram(self, fraction: float) -> float:
         return self.dram_bytes_per_s * fraction
 
-    def _turned_s(self, nbytes: float) -> float:
+    def _turned_s(self, nbytes: float, element_type: ElementType = ElementType.FLOAT32) -> float:
         """Return the seconds of the transpositions before and after a kernel that needs another layout."""
-        p = self.parameters
-        return nbytes / self._dram(p.copy_dram_fraction) + _TRANSPOSE_KERNELS * p.launch_overhead_s if nbytes else 0.0
+        if not nbytes:
+            return 0.0
+        p, width = self.parameters, element_type.nbytes
+        # Each element is read and written.
+        elements = nbytes / (2 * width) if width < ElementType.FLOAT32.nbytes else 0.0
+        seconds = max(nbytes / self._dram(p.copy_dram_fraction), single_elements_s(elements, self.multiprocessors))
+        return seconds + _TRANSPOSE_KERNELS * p.launch_overhead_s
 
     @cached_property
     def _known_rates(self) -> dict[tuple[ElementType, str], ProductRates]:

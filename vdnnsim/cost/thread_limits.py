@@ -7,7 +7,8 @@
                     each of its threads (`vdnnsim.cost.pytorch_workspace`).
     one element at a time: what broadcasts, turns a tensor around, or reads other types than it computes in does not
                     load words of 16 bytes, and computes an address for each element. So are the bias of a convolution,
-                    casts to a wider type (to a narrower one loads words), and Y of PyTorch's own normalization.
+                    casts to a wider type (to a narrower one loads words), and Y of PyTorch's own normalization. So
+                    are maps in 16 bits that cuDNN turns around; in float32 DRAM limits those on an H100 as well.
 
 Source: github.com/pytorch/pytorch, aten/src/ATen/native/cuda: Normalization.cuh, Reduce.cuh, CUDALoops.cuh, Copy.cu.
 """
@@ -41,6 +42,6 @@ def joined_sum_wait_s(parts: int) -> float:
     return parts * _L2_STEP_S
 
 
-def single_elements_s(elements: int, multiprocessors: int) -> float:
+def single_elements_s(elements: float, multiprocessors: int) -> float:
     """Return the seconds in which threads take so many elements, one at a time."""
     return elements / (multiprocessors * _ELEMENTS_PER_S)

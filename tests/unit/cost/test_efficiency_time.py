@@ -80,6 +80,20 @@ def test_maps_that_are_not_channels_last_are_turned_around_for_tensor_cores() ->
     assert GPU.convolution_s(HALF, odd, Phase.FORWARD) > GPU.convolution_s(HALF, odd, Phase.FORWARD, channels_last=True)
 
 
+def test_maps_in_16_bits_are_turned_around_one_element_at_a_time() -> None:
+    """X, Y and W of 1600 elements, at 2.8 billion a second of each of two multiprocessors, however fast DRAM is.
+
+    In TF32 1600 x 4 B are read and written at half of 1e15 B/s.
+    """
+    fast = replace(GPU, dram_bytes_per_s=1e15, flop_per_s={**GPU.flop_per_s, ElementType.TF32: 8192.0})
+    turned = [
+        fast.convolution_s(each, SHAPE, Phase.FORWARD)
+        - fast.convolution_s(each, SHAPE, Phase.FORWARD, channels_last=True)
+        for each in (HALF, ElementType.TF32)
+    ]
+    assert turned == pytest.approx([2 + 1600 / 5.6e9, 2 + 2 * 1600 * 4 / 0.5e15], rel=1e-12)
+
+
 def test_tensor_cores_pad_channels_to_what_they_load() -> None:
     """Three channels take the arithmetic of eight in float16, 16 bytes, and X is copied once more.
 
