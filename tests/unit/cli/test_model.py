@@ -81,6 +81,12 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
     assert manifest["inputs"][0]["name"] == "timm:chain, captured"
 
 
+def test_a_layout_of_more_gpus_than_a_server_has_is_refused_before_a_model_is_captured(asked: list[Request]) -> None:
+    failure = refusal("run", *MODEL, "rtx_4090_x4", "--image", "1x2x2", "--parallel", "fsdp=8")
+    assert "has 4 GPUs and no network card, expected 8 GPUs" in failure
+    assert not asked
+
+
 def test_the_allocator_is_set_in_pytorchs_words(asked: list[Request]) -> None:
     done = vdnnsim("run", *MODEL, "rtx_4090", "--allocator", "expandable_segments:True")
     assert done.exit_code == 0
