@@ -36,7 +36,8 @@ Plan = Callable[..., Applied]
 """Plans for a model and its inputs, with `loss`, `precision` and `optimizer` as of `vdnnsim.api.planning.plan`.
 
 `beside_bytes` on the GPU are not of the model, its optimizer or its batch. Of the rest, `others` is the share of other
-models; None without others. `holds_inputs` says whether the script has them still when backward begins.
+models; None without others. `holds_inputs` says whether the script has them still when backward begins. `known` are
+tensors of the loss, which are in the plan or dropped before the step.
 """
 
 
@@ -222,6 +223,7 @@ class Script:
                 beside_bytes=trained.beside_bytes(loss, args, kwargs) + sum(each.gradient_bytes for each in others),
                 others=self._models.part_of_others(trained) if others else None,
                 holds_inputs=trained.holds_inputs,
+                known=trained.of_loss(loss),
             )
         if others:
             self._say(f"{type(trained.model).__name__}, one of {len(self._models)} models:")

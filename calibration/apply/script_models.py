@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.apply.loss import DownstreamLoss, RecordedLoss
-from calibration.apply.model_discovery import beside_bytes, has_untrained, optimizers_of, precision_of
+from calibration.apply.model_discovery import beside_bytes, has_untrained, kept_for, optimizers_of, precision_of
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import within_ddp
 from vdnnsim.units import Precision
@@ -121,14 +121,12 @@ class TrainedModel:
         self, loss: RecordedLoss | DownstreamLoss | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> int:
         """Return bytes on a GPU that are not of the model, its optimizers or its batch."""
-        optimizers = optimizers_of(self.model)
-        states = [value for each in optimizers for state in each.state.values() for value in state.values()]
-        # The script will drop outputs before the next step.
-        outputs = (each() for each in self.held)
+        return beside_bytes([*kept_for(self.model), *self.of_loss(loss), *tree_leaves((args, kwargs))])
+
+    def of_loss(self, loss: RecordedLoss | DownstreamLoss | None) -> list[Any]:
+        """Return what the loss reads beside the model's output, and what the script will drop before the next step."""
         constants = loss.constants if isinstance(loss, RecordedLoss) else []
-        gradients = (each.grad for each in self.model.parameters())
-        known = [*self.model.parameters(), *gradients, *self.model.buffers(), *states, *constants, *outputs]
-        return beside_bytes([*known, *tree_leaves((args, kwargs))])
+        return [*constants, *(each() for each in self.held)]
 
     def follow(self, watcher: Watcher) -> None:
         """Intercept its calls, and apply its plan once it has one."""

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, fields
-from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -157,10 +156,12 @@ def train(
     inputs: Sequence[Tensor],
     steps: int,
     applied: Callable[[nn.Module], AbstractContextManager[Any]] = lambda _: nullcontext(),
+    begins: Callable[[int], object] = lambda _: None,
 ) -> list[tuple[int, int]]:
-    """Train as users do, and return the peaks of allocated and of reserved bytes in each step."""
+    """Train as users do, and return the peaks of allocated and of reserved bytes in each step, which `begins`."""
     optimizer, peaks = torch.optim.AdamW(model.parameters(), fused=True), list[tuple[int, int]]()
-    for _ in range(steps):
+    for step in range(1, steps + 1):
+        begins(step)
         torch.cuda.reset_peak_memory_stats()
         batch = [each.cuda() for each in inputs]
         with applied(model):
@@ -188,18 +189,16 @@ def row_of(name: str) -> Row:
         precision=MODELS[name].precision,
         optimizer="adamw_fused",
     )
-    begun, entries = count(1), list[Mapping[str, Any]]()
+    entries = list[Mapping[str, Any]]()
 
-    def applied(model: nn.Module) -> AbstractContextManager[Any]:
-        number = next(begun)
-        if number == TRACED:
+    def record(step: int) -> None:
+        if step == TRACED:
             torch.cuda.memory._record_memory_history(context=None)  # noqa: SLF001 - so documented
-        elif number == TRACED + 1:
+        elif step == TRACED + 1:
             entries.extend(torch.cuda.memory._snapshot()["device_traces"][0])  # noqa: SLF001
             torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
-        return made.apply(model)
 
-    peaks = train(name, model, inputs, STEPS, applied)
+    peaks = train(name, model, inputs, STEPS, made.apply, record)
     segments = torch.cuda.memory._snapshot()["segments"]  # noqa: SLF001
     planned, live = blocks_of_plan(made.predicted.trace), blocks_of_loop(entries)
     of_apply = _applied(name, limit)

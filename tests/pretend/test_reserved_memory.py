@@ -118,14 +118,41 @@ def test_a_loop_before_the_plan_and_a_tensor_behind_it_leave_its_segments_whole(
     assert held.is_cuda
 
 
-def test_blocks_of_a_live_step_have_their_planned_addresses() -> None:
+def test_what_the_process_held_before_the_plan_is_within_the_limit() -> None:
+    """A tensor of 8 MiB in a segment of 20: it is part of what is allocated, and its segment of what is reserved."""
+    model, text = Text().cuda(), torch.zeros(16, 256, dtype=torch.long, device="cuda")
+    held = torch.empty(8 << 20, dtype=torch.uint8, device="cuda")
+    limit = 2600 << 20
+    made = plan(
+        *(model, text),
+        hardware="rtx_4090",
+        memory=f"{limit} B",
+        policy="save_on_cpu",
+        loss=lambda loss: loss,
+        optimizer="sgd",
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        with made.apply(model):
+            model(text).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert torch.cuda.max_memory_reserved() <= limit
+    promised = made.predicted.metrics.max_memory_bytes + held.nbytes
+    assert torch.cuda.max_memory_allocated() == pytest.approx(promised, rel=0.01)
+
+
+@pytest.mark.parametrize("gap_mib", [0, 9])
+def test_blocks_of_a_live_step_have_their_planned_addresses(gap_mib: int) -> None:
     """Those over 1 MiB in the order of their requests, each as far from its plan as the segment that it is in.
 
-    CUDA chooses where a segment is. Weights take whole segments here, so that none of them has free blocks which the
-    plan does not know.
+    CUDA chooses where a segment is. Where a tensor was dropped that lay before the weights, blocks of steps find room
+    in the gap that it left.
     """
+    gap = torch.empty(gap_mib << 20, dtype=torch.uint8, device="cuda")
     model, batch = perceptron()
     model.cuda()
+    del gap
     made = planned(model, batch, part_of_plain(model, batch, 0.6))
     model.zero_grad()
     train(model, batch, 3, made.apply)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.workload import Workload
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.memory.live_segments import LiveSegments
     from vdnnsim.memory.requests import Request
     from vdnnsim.plans.live_step import LiveStep
     from vdnnsim.plans.placement import MemoryLimits
@@ -122,6 +123,7 @@ class PlanRequest:
         seconds: measured time by operation.
         beside_bytes: on the GPU, beside the plan.
         limit_bytes: of reserved memory, by the user; None for all.
+        live: segments of PyTorch among which the loop begins.
         offer: printed where a step was not as planned.
     """
 
@@ -136,6 +138,7 @@ class PlanRequest:
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
     limit_bytes: int | None = None
+    live: "LiveSegments | None" = None
     offer: str = "plan.refit() plans again with what this loop measured"
 
     def planned(self) -> Planned:
@@ -162,7 +165,7 @@ class PlanRequest:
         free = movable_storages(workload, self.tape)
         held, model, pinned = with_user_references(workload, free), self.memory_model, PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)
-        limits = replace(simulator.limits, boundaries=pool_boundaries(workload, self.tape))
+        limits = replace(simulator.limits, boundaries=pool_boundaries(workload, self.tape), live=self.live)
         simulator = replace(simulator, limits=limits)
         followed = partial(as_followed, tape=self.tape, free=free, costs=costs, requests=self.requests)
         oracle = simulator.oracle()

@@ -1,7 +1,8 @@
 """`vdnnsim.plan`: a plan for a model's training step, to be applied in a live loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from vdnnsim.api.planned import Planned, PlanRequest
@@ -63,7 +64,8 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         memory_model=memory_model,
         real=real,
     )
-    return request.planned()
+    beside_bytes = 0 if request.live is None else request.live.other_bytes
+    return request.beside(beside_bytes).planned()
 
 
 def request_plan(  # noqa: PLR0913  # those of `plan`
@@ -80,12 +82,17 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     in_backward: bool = False,
     memory_model: str = "pytorch",
     real: bool = False,
+    known: Sequence[Any] = (),
 ) -> PlanRequest:
-    """Capture a model, and return the request of a plan for it."""
+    """Capture a model, and return the request of a plan for it.
+
+    Tensors that are `known` are of the batch, as labels, or dropped before the step.
+    """
     from calibration.availability import require_torch
 
     require_torch("a plan")
     from calibration.apply.copy_stream import card_of
+    from calibration.apply.live_memory import live_segments
     from calibration.apply.operation_measurement import measured_here
     from calibration.apply.reservation import cublaslt_bytes
     from calibration.apply.user_state import protecting_user_tensors
@@ -129,15 +136,26 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     chosen = resolve_policy(policy, known_policies(), advice="")
     server = with_memory(profile, memory)
     is_timed = is_of_card(server, card)
-    model = chosen_memory_model(memory_model)
+    memory_choice = chosen_memory_model(memory_model)
     limit_bytes = None
     if memory is not None:
-        model = preallocated(model)
+        memory_choice = preallocated(memory_choice)
         limit_bytes = server.gpu.memory_bytes - server.gpu.context_bytes
     kernels, requests, elsewhere = measured_here(
         captured, tape.calls, device, is_timed=is_timed, limit_bytes=limit_bytes
     )
     request = PlanRequest(
-        captured, tape.without(elsewhere), device, server, chosen, model, kernels, requests, limit_bytes=limit_bytes
+        captured,
+        tape.without(elsewhere),
+        device,
+        server,
+        chosen,
+        memory_choice,
+        kernels,
+        requests,
+        limit_bytes=limit_bytes,
     )
-    return request if memory is None else request.beside(cublaslt_bytes(device))
+    if memory is None:
+        return request
+    request = request.beside(cublaslt_bytes(device))
+    return replace(request, live=live_segments(model, (inputs, known), device))

@@ -129,7 +129,8 @@ def planned_beside(
     """Plan as `vdnnsim.plan`, with `beside_bytes` on the GPU beside the model.
 
     `others` is the share of other models of the script in the memory left by these, weights, states and batch; less if
-    no plan fits; None without others. A script that `holds_inputs` has them in backward.
+    no plan fits; None without others. A script that `holds_inputs` has them in backward. Other arguments are those of
+    `request_plan`.
     """
     own = loss.apart() if real else loss
     found = replace(request_plan(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)

@@ -15,8 +15,10 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
+from vdnnsim.memory.live_segments import LiveSegments
 from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
+from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
@@ -39,7 +41,8 @@ class MemoryLimits:
         total_bytes: all memory of the GPU; by default `device_bytes`.
         pinned_bytes: host memory that may be pinned; by default all.
         process_bytes: host memory of a process beside what it pins.
-        boundaries: operations before which a live loop can change PyTorch's pool, as of `Reserving`.
+        boundaries, live: operations before which a live loop can change PyTorch's pool, and the segments among which
+            it begins, as of `Reserving`.
     """
 
     model: MemoryChoice
@@ -51,6 +54,7 @@ class MemoryLimits:
     pinned_bytes: int | None = None
     process_bytes: int = 0
     boundaries: frozenset[int] | None = None
+    live: LiveSegments | None = None
 
     @classmethod
     def of_server(cls, server: Server, model: MemoryChoice, gpus: int) -> "MemoryLimits":
@@ -210,14 +214,18 @@ def _served(
         searched = searches(plan, workload) if settings.cudnn_benchmark else ()
         iterations = repeated(plan, asked, ITERATIONS, searched)
     if settings is not None and settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
+        # Under other settings blocks are not cut as live ones were.
+        live = limits.live if settings == replace(DEFAULTS, preallocated=True) else None
+        roomy = replace(limits, device_bytes=limits.device_bytes + (live.other_bytes if live else 0))
         return Reserving(
             plan,
             iterations,
             limits.pool_bytes(plan),
             limits.granule_bytes,
             settings,
-            lambda asked: _serve(plan, limits, asked),
+            lambda asked: _serve(plan, roomy, asked),
             limits.boundaries,
+            live,
         ).reserved()
     return iterations, _serve(plan, limits, [*chain.from_iterable(iterations)]), None
 

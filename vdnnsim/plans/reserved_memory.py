@@ -3,7 +3,8 @@
 It is one segment of PyTorch's own pool if that has room for every request, else several, most of them in private pools
 (`torch.cuda.MemPool`) that the loop puts in use for the operations whose results lie there
 (`vdnnsim.memory.private_pools`). What PyTorch's rules do within the pools is replayed, to the address, and the first
-reservation with room is taken.
+reservation with room is taken. It begins among the segments that the process has, in whose free blocks requests of
+steps find room as well.
 
 Optimizer states that the first update makes are allocated in a private pool of their own, which is not reserved ahead:
 amid the blocks of a step they would split it for good.
@@ -16,6 +17,7 @@ from functools import cached_property
 from itertools import chain, count, takewhile
 from typing import Final, NamedTuple
 
+from vdnnsim.memory.live_segments import LiveSegments
 from vdnnsim.memory.packing import Lifetime, most_live_bytes
 from vdnnsim.memory.private_pools import Cut, PrivatePools
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
@@ -69,6 +71,8 @@ class Reserving:
         serve: replays PyTorch's allocator.
         boundaries: operations before which a loop can change the pool; None for all of forward, and for the first of
             backward that belong to one of forward.
+        live: segments among which the loop begins; None for an empty pool. `capacity_bytes` are without those of
+            other tensors there.
     """
 
     plan: TrainingPlan
@@ -78,6 +82,7 @@ class Reserving:
     settings: AllocatorSettings
     serve: Callable[[Sequence[Asked]], Placed | Overflow]
     boundaries: AbstractSet[int] | None = None
+    live: LiveSegments | None = None
 
     def reserved(self) -> Reserved:
         """Return the first reservation with room for every request.
@@ -144,7 +149,9 @@ class Reserving:
             rest[0] = rest[0][:first_state] + updated
         small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
         states_bytes = self._reserved_bytes(states, small=False)
-        left_bytes = self.capacity_bytes - small_bytes - states_bytes - self._reserved_bytes(head, small=False)
+        other_bytes = 0 if self.live is None else self.live.other_bytes
+        left_bytes = self.capacity_bytes + other_bytes - small_bytes - states_bytes
+        left_bytes -= self._reserved_bytes(head, small=False)
         own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(private.values())), self.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
             # PyTorch would take a larger segment.
@@ -152,7 +159,7 @@ class Reserving:
         memory = ReservedMemory(
             own_bytes, private, pools, small_bytes, states_bytes, self.capacity_bytes, self.settings
         )
-        where, keys = head[-1].operation if head else rest[0][0].operation, count(len(self.plan.buffers))
+        where, keys = head[-1].operation if head else rest[0][0].operation, count(self._first_key + len(head))
         segments = ((pool, nbytes) for pool, sizes in ({0: (own_bytes,)} | dict(private)).items() for nbytes in sizes)
         sizes = [(next(keys), pool, nbytes) for pool, nbytes in segments]
         taking = (Asked(where, Request(key, nbytes, pool=pool)) for key, pool, nbytes in sizes)
@@ -173,7 +180,29 @@ class Reserving:
         is_early = [each.request.key in early and each.request.nbytes is not None for each in rest]
         workspaces = [each for each, moves in zip(rest, is_early, strict=True) if moves]
         stays = [each for each, moves in zip(rest, is_early, strict=True) if not moves]
-        return [[*workspaces, *given], stays, *(list(each) for each in self.iterations[1:])]
+        later = [list(each) for each in self.iterations[1:]]
+        if self.live is None:
+            return [[*workspaces, *given], stays, *later]
+        made = states_of_update(self.plan.workload.step) if self.live.has_states else ()
+        states = [each for each in stays if each.request.key in made and each.request.nbytes is not None]
+        there = self._there(self.live, [*given, *states])
+        known = {each.request.key for each in there}
+        missing = [each for each in given if each.request.key not in known]
+        stays = [each for each in stays if each not in states or each.request.key not in known]
+        return [[*there, *missing, *workspaces], stays, *later]
+
+    def _there(self, live: LiveSegments, known: Iterable[Asked]) -> list[Asked]:
+        """Return the requests that lead to the segments of the process, some of them for known buffers."""
+        asked = {each.request.key: each for each in known}
+        sizes = {key: each.request.nbytes or 0 for key, each in asked.items()}
+        found = live.requests(sizes, count(self._first_key), self.granule_bytes)
+        return [Asked(asked[each.key].operation if each.key in asked else 0, each) for each in found]
+
+    @cached_property
+    def _first_key(self) -> int:
+        """The first of the keys of no buffer and no iteration."""
+        asked = chain.from_iterable(self.iterations)
+        return max(len(self.plan.buffers), 1 + max(each.request.key for each in asked))
 
     @cached_property
     def _first_state(self) -> int | None:
