@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vdnnsim.api.step_report import StepReporter, described
 from vdnnsim.errors import PolicyError
 from vdnnsim.report.result_table import Shown
-from vdnnsim.units import MIB, format_bytes
+from vdnnsim.units import MIB
 
 if TYPE_CHECKING:
     from calibration.apply.loop import Loop
@@ -175,7 +175,7 @@ class PlanRequest:
         planned = simulator.placed(simulator.ready((plan,), self.policy.label))
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
-            enough = _enough(predicted.trace, simulator.limits)
+            enough = _enough(predicted.trace, simulator.limits, self.beside_bytes)
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}{enough}")
         (placement,) = planned.replayed
         reservation = reservation_for(predicted.trace.plan, placement, self.limit_bytes, self.beside_bytes, self.device)
@@ -247,8 +247,9 @@ class PlanRequest:
         return (KernelCost.joined(parts),)
 
 
-def _enough(trace: "IterationTrace", limits: "MemoryLimits") -> str:
+def _enough(trace: "IterationTrace", limits: "MemoryLimits", beside_bytes: int) -> str:
     """Return in which memory, in whole MiB, a plan that does not fit can be placed; empty where the host lacks some."""
+    from vdnnsim.memory.requests import round_up
     from vdnnsim.plans.placement import Placement, place_plan
 
     sizes = range(limits.device_bytes // MIB, trace.pool_bytes // MIB + 2)
@@ -259,4 +260,5 @@ def _enough(trace: "IterationTrace", limits: "MemoryLimits") -> str:
     found = bisect_left(sizes, x=True, key=fits)
     if found == len(sizes):
         return ""
-    return f"; the smallest plan that was found needs memory={format_bytes(sizes[found] * MIB)!r}"
+    mib = round_up(sizes[found] * MIB + beside_bytes, MIB) // MIB
+    return f"; the smallest plan that was found needs memory='{mib} MiB'"

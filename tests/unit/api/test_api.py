@@ -288,11 +288,13 @@ def test_results_of_policies_are_found_by_name() -> None:
     assert found["pytorch"] is found["pytorch(p)"] is found.rows[0]
 
 
-def test_a_plan_that_does_not_fit_says_what_memory_would_do() -> None:
-    """A plan in as much is made, in a MiB less it is not."""
+@pytest.mark.parametrize(("model", "samples"), [(net(), 8), (nn.Linear(3, 400), 1_000_000)], ids=["MiB", "GiB"])
+def test_a_plan_that_does_not_fit_says_what_memory_would_do(model: nn.Module, samples: int) -> None:
+    """A plan in as much is made, in a MiB less it is not, be that a few MiB or more than a GiB."""
 
     def planned(memory: str) -> object:
-        return vdnnsim.plan(net(), torch.ones(8, 3), hardware="rtx_4090", memory=memory, policy="pytorch")
+        inputs = torch.ones(1, 3).expand(samples, 3)
+        return vdnnsim.plan(model, inputs, hardware="rtx_4090", memory=memory, policy="pytorch")
 
     _, _, enough = refusal(PolicyError, planned, "1 MiB").partition("needs memory='")
     assert planned(enough[:-1])
