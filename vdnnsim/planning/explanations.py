@@ -23,6 +23,26 @@ OF_NOTE: Final = 0.1
 """Part of the least memory below which optimizer states are not mentioned."""
 
 
+def explained(
+    certificate: Certificate, problem: Problem, timetable: Timetable, states_s: float, *, is_short: bool
+) -> Certificate:
+    """Return the certificate of a plan in words; states on the host add at least `states_s`.
+
+    The problem has the order without recomputation; what stays of it is said where memory `is_short`.
+    """
+    names = [each.name for each in problem.buffers.buffers]
+    runs = (each.run for each in timetable.movement.problem.kernels)
+    return replace(
+        certificate,
+        offloaded=offloaded(timetable, names),
+        on_host=kept_on_host(timetable.movement.problem),
+        recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
+        slower=slower_kernels(timetable),
+        levers=levers(timetable, names, states_s),
+        stays=what_stays(problem) if is_short else (),
+    )
+
+
 def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
     moved: Counter[int] = Counter()
     for chunk in timetable.movement.chunks:

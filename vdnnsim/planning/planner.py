@@ -1,35 +1,28 @@
-"""The planner: from a workload and a machine to the fastest schedule that fits, with its certificate."""
+"""The planner: from a question to the fastest schedule that fits, with its certificate."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
-from vdnnsim.cost.table import CostTable
-from vdnnsim.cost.transfer import HostCopies
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.copies import Direction
-from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.explanations import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
+from vdnnsim.planning.explanations import explained, floor_bytes
 from vdnnsim.planning.fitting import NEAR, Best, Fitting
-from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
-from vdnnsim.planning.offload import WHOLE, Copies, all_away
-from vdnnsim.planning.optimizer_states import amounts, states_bound
-from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.planning.offload import WHOLE
+from vdnnsim.planning.optimizer_states import amounts
+from vdnnsim.planning.question import Question
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.recompute_search import DropSearch, Order
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.planning.timetable_schedule import kernels_of, steps_of
 from vdnnsim.plans.buffers import IterationBuffers
-from vdnnsim.plans.certificate import BoundClass, Certificate
+from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement
-from vdnnsim.plans.schedule import Run, iteration
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 
 SHORT: Final = 0.01
@@ -63,42 +56,35 @@ class _Way(NamedTuple):
 
 @dataclass(frozen=True)
 class Planner:
-    """A workload on a machine, ready to be planned.
+    """A question, ready to be answered.
 
     Attributes:
         replay: returns the seconds of an iteration.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
-        movable: optimizer states and weight gradients that may be on the host while no kernel uses them.
     """
 
-    workload: Workload
-    costs: CostTable
-    limits: MemoryLimits
-    copies: HostCopies
+    question: Question
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     replay: Callable[[TrainingPlan], float]
     chunk_bytes: int | None
-    recompute: bool
-    movable: frozenset[int]
     deadline: Deadline
     label: str
     progress: Callable[[str], object] | None
-    _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
 
     def plan(self) -> TrainingPlan:
         """Return the fastest plan found, also if the search is interrupted; where nothing fits, the smallest."""
         complete = False
-        best = Best(self.label, self.progress, self.problem.fastest_s)
+        best = Best(self.label, self.progress, self.question.problem.fastest_s)
         with suppress(KeyboardInterrupt):
             complete = self._search_all(best, self.deadline)
-        timetable = found.timetable if (found := best.found) else all_away(self.problem, self._copies)
-        is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
+        timetable = found.timetable if (found := best.found) else self.question.all_away
+        is_short = found is None or timetable.seconds > self.question.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
 
     def _search_all(self, best: Best, deadline: Deadline) -> bool:
         """Find the best plan; return whether the search completed."""
-        problem, limit_s = self.problem, deadline.remaining_s
+        problem, limit_s = self.question.problem, deadline.remaining_s
         if max(map(floor_bytes, problem.kernels)) > problem.capacity_bytes:
             best.bound_s = inf
             return True
@@ -106,14 +92,14 @@ class Planner:
         look_s = LOOK * deadline.spent_since(limit_s) / len(ways)
         begin = self._as_it_is(ways, best, deadline.part(SHARE))
         # With addresses, plans of other policies may fit without a search.
-        if (best.found or self._has_addresses) and not deadline.allows(best.plan_s):
+        if (best.found or self.question.has_addresses) and not deadline.allows(best.plan_s):
             return False
-        if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
+        if self.question.recompute and begin.seconds > self.question.of_all_rounds(best.bound_s) * (1 + NEAR):
             # The best set without recomputation, and the smallest set with which every kernel can run.
             least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
             ways = list({way.on_host: way for way in (least, begin)}.values())
             return self._recomputing(ways, best, deadline, limit_s, look_s)
-        if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
+        if not self.question.recompute and (optimum := self.question.optimum(problem, (), deadline)):
             best.bound_s = optimum.seconds
         return begin.order is None or self._fitting(begin.order, best).search(deadline)
 
@@ -124,12 +110,20 @@ class Planner:
     def _ways(self, deadline: Deadline) -> list[_Way]:
         """Return the sets that may be on the host, all that can be first, as far as time allows."""
         ways: list[_Way] = []
-        for on_host in reversed(amounts(self.problem)):
-            problem = self.problem if on_host == self.movable else self._problem(iteration(self.workload), on_host)
+        for on_host in reversed(amounts(self.question.problem)):
+            problem = (
+                self.question.problem
+                if on_host == self.question.movable
+                else self.question.problem_of(iteration(self.question.workload), on_host)
+            )
             around = problem.around(problem.fullest)
-            optimum = self._optimum(around, on_host, deadline)
-            order = Order(frozenset(), around, optimum, self._states_s(problem, optimum.seconds)) if optimum else None
-            seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s if order else inf
+            optimum = self.question.optimum(around, on_host, deadline)
+            order = (
+                Order(frozenset(), around, optimum, self.question.states_s(problem, optimum.seconds))
+                if optimum
+                else None
+            )
+            seconds = self.question.of_all_rounds(order.optimum.seconds) + order.states_s if order else inf
             room_bytes = problem.capacity_bytes - max(map(floor_bytes, problem.kernels))
             ways.append(_Way(on_host, order, seconds, room_bytes))
             if deadline.is_over:
@@ -144,32 +138,38 @@ class Planner:
             is_over = (deadline if best.found else deadline.with_grace).is_over
             if way.order is None or is_over or (best.found and way.seconds >= best.found.seconds * (1 - NEAR)):
                 break
-            if self.recompute and not self._has_addresses and way.seconds > self._of_all_rounds(best.bound_s) * FAR:
+            if (
+                self.question.recompute
+                and not self.question.has_addresses
+                and way.seconds > self.question.of_all_rounds(best.bound_s) * FAR
+            ):
                 # Orders with recomputation are looked at first.
                 return way
             fitting, before = self._fitting(way.order, best), best.found
-            looked_at = fitting.judged if self.recompute and self._has_addresses else fitting.first
+            looked_at = fitting.judged if self.question.recompute and self.question.has_addresses else fitting.first
             looked_at(deadline)
             chosen = chosen if best.found is before else way
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
-        return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
+        return chosen._replace(seconds=inf) if self.question.has_addresses and not is_placed else chosen
 
     def _recomputing(self, ways: list[_Way], best: Best, deadline: Deadline, limit_s: float, look_s: float) -> bool:
         """Find faster plans with recomputation; return whether the search completed."""
         took_s = limit_s - deadline.remaining_s if best.found else look_s
         if (until := deadline.part(SHARE)).allows(look_s):
-            bound = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), until)
+            bound = recomputation_bound(
+                self.question.problem, self.question.copies.best, self.question.host_bytes(()), until
+            )
             best.bound_s = max(best.bound_s, bound.seconds)
         searches = [self._search(way, best, deadline, look_s) for way in ways]
         # With addresses, orders are planned during the search.
-        fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * limit_s)
+        fitting_s = 0.0 if self.question.has_addresses and best.found else min(took_s, RESERVE * limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
             until = deadline.part(1 / (len(searches) - number))
             search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
             orders = [*(search.orders() or search.displaced), *([way.order] if way.order else [])]
             # The lowest bound first; without time and without a plan only that one.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
-                seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
+                seconds = self.question.of_all_rounds(order.optimum.seconds) + order.states_s
                 limit, needed_s = (until, fitting_s) if at else (until.with_grace, best.plan_s)
                 if limit.allows(needed_s if best.found else 0.0) and (
                     best.found is None or seconds < best.found.seconds * (1 - NEAR)
@@ -184,26 +184,26 @@ class Planner:
             self._lowered,
             self.place,
             self.replay,
-            self._copies,
-            self._host_bytes(order.problem.on_host),
-            self._granule_bytes,
+            self.question.copies,
+            self.question.host_bytes(order.problem.on_host),
+            self.question.granule_bytes,
             self._chunk_bytes,
         )
 
     def _search(self, way: _Way, best: Best, deadline: Deadline, look_s: float) -> DropSearch:
         search = DropSearch(
-            Recomputation(iteration(self.workload), self.workload, self.costs),
-            partial(self._problem, on_host=way.on_host),
-            self._copies.best,
-            self._host_bytes(way.on_host),
+            Recomputation(iteration(self.question.workload), self.question.workload, self.question.costs),
+            partial(self.question.problem_of, on_host=way.on_host),
+            self.question.copies.best,
+            self.question.host_bytes(way.on_host),
             deadline,
             best.bound_s,
             best.report,
             way.order,
-            self._states_s,
+            self.question.states_s,
             look_s,
         )
-        if not self._has_addresses:
+        if not self.question.has_addresses:
             return search
         # Plans are reported when they are offered.
         return replace(
@@ -215,85 +215,31 @@ class Planner:
             judged=lambda order, until: self._fitting(order, best).judged(until),
         )
 
-    @cached_property
-    def problem(self) -> Problem:
-        """The kernels in order, in all of the memory, with all movable buffers on the host."""
-        return self._problem(iteration(self.workload), self.movable)
-
-    def _optimum(self, problem: Problem, on_host: Collection[int], deadline: Deadline) -> Optimum | None:
-        return optimum_of(problem, self._copies.best, self._host_bytes(on_host), deadline)
-
-    def _host_bytes(self, on_host: Collection[int]) -> int:
-        # Gradients that are updated at once are never copied.
-        moved = {each.buffer: each.nbytes for each in self.problem.residencies if each.prefetched or each.offloaded}
-        taken_bytes, host = sum(moved.get(each, 0) for each in on_host), self.limits.host
-        return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
-
-    def _states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
-        """Return the seconds that buffers on the host add to the bound of all micro-batches."""
-        if not problem.residencies:
-            return 0.0
-        whole_s, links = self._of_all_rounds(seconds), self._copies.best
-        others_s, recompute = whole_s - seconds, self.recompute
-        return states_bound(problem, seconds, others_s, links, recompute=recompute, may_stay=may_stay) - whole_s
-
-    @cached_property
-    def _copies(self) -> Copies:
-        best = Links(self.copies.best_bytes_per_s(Direction.D2H), self.copies.best_bytes_per_s(Direction.H2D))
-        return Copies(partial(self.copies.seconds, Direction.D2H), partial(self.copies.seconds, Direction.H2D), best)
-
-    def _problem(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
-        if on_host not in self._buffers:
-            self._buffers[on_host] = IterationBuffers(self.workload, on_host)
-        limits, buffers = self.limits, self._buffers[on_host]
-        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes, buffers=buffers)
-
     @property
     def _chunk_bytes(self) -> int | None:
         """The size requested; whole buffers if the memory model has no extents."""
-        return WHOLE if self.chunk_bytes is None and self._has_addresses else self.chunk_bytes
-
-    @property
-    def _has_addresses(self) -> bool:
-        """Whether plans may fragment."""
-        return self.limits.model not in MODELS_WITH_EXTENTS
-
-    @property
-    def _granule_bytes(self) -> int:
-        limits = self.limits
-        return limits.granule_bytes if self._has_addresses else extent_granule_bytes(limits.model, limits.granule_bytes)
+        return WHOLE if self.chunk_bytes is None and self.question.has_addresses else self.chunk_bytes
 
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         problem = timetable.movement.problem
         kernels = kernels_of([each.run for each in problem.kernels], timetable.options)
-        buffers = IterationBuffers(self.workload, problem.on_host)
+        buffers = IterationBuffers(self.question.workload, problem.on_host)
         return lower(
-            steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one", buffers=buffers
+            steps_of(timetable),
+            self.question.workload,
+            kernels,
+            label=self.label,
+            algorithms="one by one",
+            buffers=buffers,
         )
 
     def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:
-        names = [each.name for each in self.problem.buffers.buffers]
-        runs = (each.run for each in timetable.movement.problem.kernels)
         whole_s = states_s = 0.0
         if bound_s < inf:
-            whole_s, states_s = self._of_all_rounds(bound_s), self._states_s(self.problem, bound_s, may_stay=True)
-        return Certificate(
-            bound_s=whole_s + states_s,
-            holds_for=self._bound_class,
-            offloaded=offloaded(timetable, names),
-            on_host=kept_on_host(timetable.movement.problem),
-            recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
-            slower=slower_kernels(timetable),
-            levers=levers(timetable, names, states_s),
-            stays=what_stays(self.problem) if is_short or states_s > SHORT * whole_s else (),
-            complete=complete,
-        )
-
-    @property
-    def _bound_class(self) -> BoundClass:
-        return next(e for e in BoundClass if (e.moves_states, e.recomputes) == (bool(self.movable), self.recompute))
-
-    def _of_all_rounds(self, seconds: float) -> float:
-        """Return the bound of an iteration from that of one micro-batch with the update."""
-        update_s = sum(each.options[0].seconds for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
-        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
+            whole_s, states_s = (
+                self.question.of_all_rounds(bound_s),
+                self.question.states_s(self.question.problem, bound_s, may_stay=True),
+            )
+        is_short |= states_s > SHORT * whole_s
+        certificate = Certificate(whole_s + states_s, self.question.bound_class, complete=complete)
+        return explained(certificate, self.question.problem, timetable, states_s, is_short=is_short)

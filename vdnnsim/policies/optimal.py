@@ -29,6 +29,7 @@ from vdnnsim.planning.explanations import of_another
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
+from vdnnsim.planning.question import Question
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import Placement, place_plan
@@ -177,16 +178,19 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
     def _search(self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
+        question = Question(
+            setting.workload,
+            setting.costs,
+            setting.limits,
+            setting.copies,
+            recompute=self.recompute and setting.workload.is_training,
+            movable=movable,
+        )
         return Planner(
-            workload=setting.workload,
-            costs=setting.costs,
-            limits=setting.limits,
-            copies=setting.copies,
+            question,
             place=setting.place,
             replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
-            recompute=self.recompute and setting.workload.is_training,
-            movable=movable,
             deadline=deadline,
             label=self.label,
             progress=setting.progress,

@@ -1,0 +1,97 @@
+"""What the planner is asked: a workload on a machine, the problems of its orders, and their bounds."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.transfer import HostCopies
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.copies import Direction
+from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
+from vdnnsim.planning.offload import Copies, all_away
+from vdnnsim.planning.optimizer_states import states_bound
+from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.planning.timetable import Timetable
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.certificate import BoundClass
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.schedule import Run, iteration
+
+
+@dataclass(frozen=True)
+class Question:
+    """A workload on a machine, and what a plan may do.
+
+    Attributes:
+        movable: optimizer states and weight gradients that may be on the host while no kernel uses them.
+    """
+
+    workload: Workload
+    costs: CostTable
+    limits: MemoryLimits
+    host_copies: HostCopies
+    recompute: bool
+    movable: frozenset[int]
+    _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The kernels in order, in all of the memory, with all movable buffers on the host."""
+        return self.problem_of(iteration(self.workload), self.movable)
+
+    @cached_property
+    def all_away(self) -> Timetable:
+        """The timetable that moves all it can."""
+        return all_away(self.problem, self.copies)
+
+    def problem_of(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
+        if on_host not in self._buffers:
+            self._buffers[on_host] = IterationBuffers(self.workload, on_host)
+        limits, buffers = self.limits, self._buffers[on_host]
+        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes, buffers=buffers)
+
+    def optimum(self, problem: Problem, on_host: Collection[int], deadline: Deadline) -> Optimum | None:
+        return optimum_of(problem, self.copies.best, self.host_bytes(on_host), deadline)
+
+    def host_bytes(self, on_host: Collection[int]) -> int:
+        # Gradients that are updated at once are never copied.
+        moved = {each.buffer: each.nbytes for each in self.problem.residencies if each.prefetched or each.offloaded}
+        taken_bytes, host = sum(moved.get(each, 0) for each in on_host), self.limits.host
+        return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
+
+    def states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
+        """Return the seconds that buffers on the host add to the bound of all micro-batches."""
+        if not problem.residencies:
+            return 0.0
+        whole_s, links = self.of_all_rounds(seconds), self.copies.best
+        others_s, recompute = whole_s - seconds, self.recompute
+        return states_bound(problem, seconds, others_s, links, recompute=recompute, may_stay=may_stay) - whole_s
+
+    def of_all_rounds(self, seconds: float) -> float:
+        """Return the bound of an iteration from that of one micro-batch with the update."""
+        update_s = sum(each.options[0].seconds for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
+        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
+
+    @cached_property
+    def copies(self) -> Copies:
+        asked = self.host_copies
+        best = Links(asked.best_bytes_per_s(Direction.D2H), asked.best_bytes_per_s(Direction.H2D))
+        return Copies(partial(asked.seconds, Direction.D2H), partial(asked.seconds, Direction.H2D), best)
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether plans may fragment."""
+        return self.limits.model not in MODELS_WITH_EXTENTS
+
+    @property
+    def granule_bytes(self) -> int:
+        limits = self.limits
+        return limits.granule_bytes if self.has_addresses else extent_granule_bytes(limits.model, limits.granule_bytes)
+
+    @property
+    def bound_class(self) -> BoundClass:
+        return next(e for e in BoundClass if (e.moves_states, e.recomputes) == (bool(self.movable), self.recompute))
