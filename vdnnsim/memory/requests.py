@@ -48,12 +48,17 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A request could not be served, with the keys in use then."""
+    """A request could not be served, with the keys in use then.
+
+    Attributes:
+        short_bytes: by which memory that is reserved ahead is too small for what is live at once, wherever it lies.
+    """
 
     position: int
     held: tuple[int, ...]
     free_bytes: int
     largest_free_bytes: int
+    short_bytes: int = 0
 
 
 def round_up(nbytes: int, granule_bytes: int) -> int:

@@ -35,6 +35,8 @@ FAR: Final = 1.05
 """Factor to the kernels' time above which no plan is made without recomputation before others."""
 PLANNED: Final = 2.5
 """Weight of a kernel in the effort of a search whose orders are planned at once."""
+AMPLE: Final = 1.25
+"""Memory over what some kernel needs in any plan, as a factor, above which segments leave room for some plan."""
 RESERVE: Final = 0.5
 """Of the time limit, at most, for the plan of the best order."""
 
@@ -81,6 +83,22 @@ class Planner:
         is_short = found is None or timetable.seconds > self.question.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+
+    def refused(self, place: Callable[[TrainingPlan], Placement | DoesNotFit]) -> TrainingPlan | None:
+        """Return the plan that moves all it can if no plan has room where `place` puts it, in reserved memory.
+
+        Segments of weights and states are larger than what lies in them, and take as much of any plan.
+        """
+        problem = self.question.problem
+        least, moved = (max(map(floor_bytes, each.kernels)) for each in (problem, problem.around(problem.fullest)))
+        if problem.capacity_bytes > AMPLE * least:
+            return None
+        plan = self._lowered(self.question.all_away)
+        placed = place(plan)
+        # What waits within backward may be away in another plan.
+        if isinstance(placed, Placement) or placed.short_bytes <= moved - least:
+            return None
+        return replace(plan, certificate=self._certificate(self.question.all_away, inf, is_short=True, complete=True))
 
     def _search_all(self, best: Best, deadline: Deadline) -> bool:
         """Find the best plan; return whether the search completed."""

@@ -117,6 +117,7 @@ class DoesNotFit:
     Attributes:
         layer, phase: on whose behalf it is made.
         held_bytes: by kind, largest first.
+        short_bytes: as of `Overflow`.
     """
 
     plan: TrainingPlan
@@ -130,6 +131,7 @@ class DoesNotFit:
     largest_free_bytes: int
     capacity_bytes: int
     held_bytes: tuple[tuple[BufferKind, int], ...]
+    short_bytes: int = 0
 
     def explain(self) -> str:
         """Return the request, free memory and held bytes in one line."""
@@ -280,6 +282,7 @@ def _device_overflow(
         largest_free_bytes=overflow.largest_free_bytes,
         capacity_bytes=limits.pool_bytes(plan),
         held_bytes=_by_kind(plan, ((buffer_of(plan, each), sizes[each]) for each in overflow.held)),
+        short_bytes=overflow.short_bytes,
     )
 
 

@@ -12,7 +12,7 @@ amid the blocks of a step they would split it for good.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from vdnnsim.memory.live_segments import LiveSegments
 from vdnnsim.memory.packing import Lifetime, most_live_bytes
 from vdnnsim.memory.private_pools import Cut, PrivatePools
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-from vdnnsim.memory.segments import LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
+from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
@@ -108,7 +108,16 @@ class Reserving:
             lacking_bytes = min(lacking)
         if self._first_state is not None and isinstance((amid := self._with(_WHOLE, None)).answer, Placed):
             return amid
-        return whole._replace(answer=self._overflow(whole, max(1, lacking_bytes)))
+        overflow = self._overflow(whole, max(1, lacking_bytes))
+        return whole._replace(answer=replace(overflow, short_bytes=self._short_bytes(whole.memory)))
+
+    def _short_bytes(self, memory: ReservedMemory) -> int:
+        """Return what blocks lack beside given buffers and states, wherever they lie; 0 where there is enough.
+
+        Blocks that may lie in segments of given buffers do not count.
+        """
+        of_their_own = [life for _, life in self._blocks if life.nbytes > LARGE_SEGMENT_BYTES]
+        return max(0, most_live_bytes(of_their_own) - memory.own_bytes)
 
     def _overflow(self, whole: Reserved, lacking_bytes: int) -> Overflow:
         """Return the overflow of the request with which most is in use, by so many bytes."""

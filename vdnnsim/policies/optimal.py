@@ -160,6 +160,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             return self._search(setting, movable, deadline).plan()
         ideal, capacity_bytes, bound_s = _in_memory(setting, MemoryModel.IDEAL), setting.limits.device_bytes, inf
         turns = deadline.part(SHARE)
+        if refused := self._search(ideal, movable, turns).refused(setting.place):
+            return refused
         for turn in range(1, MOST_TURNS + 1):
             limits = replace(ideal.limits, device_bytes=capacity_bytes)
             counted = replace(ideal, known_limits=limits, placed=partial(place_plan, limits=limits))
@@ -168,7 +170,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             # That of most memory is the least.
             bound_s = min(bound_s, plan.certificate.bound_s)
             placed = setting.place(plan)
-            if isinstance(placed, Placement) or turns.is_over:
+            if isinstance(placed, Placement) or turns.is_over or not isinstance(counted.place(plan), Placement):
                 break
             capacity_bytes -= placed.requested_bytes - placed.largest_free_bytes + int(turn * LESS * capacity_bytes)
         if not isinstance(placed, Placement):

@@ -118,6 +118,20 @@ def test_private_pools_are_tried_where_one_segment_has_gaps(step: CapturedStep) 
     assert sum(each.nbytes or 0 for each in reserved) == found.memory.own_bytes + private_bytes
 
 
+@pytest.mark.parametrize(("mib", "short_mib"), [(60, 22), (81, 2), (82, 0)])
+def test_blocks_are_short_of_what_no_address_gives_them(step: CapturedStep, mib: int, short_mib: int) -> None:
+    """Blocks of 80 MiB are live at once: beside small blocks there are 58, 78 and 80 MiB, which may have gaps."""
+
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        return Overflow(len(asked) - 1, (), 0, 0)
+
+    found = reserving(step, mib, serve).reserved()
+    assert isinstance(found.answer, Overflow)
+    assert found.answer.short_bytes == short_mib * MIB
+    placed = with_limits(step, mib)
+    assert (placed.short_bytes if isinstance(placed, DoesNotFit) else 0) == short_mib * MIB
+
+
 @pytest.mark.parametrize("mib", [82, 200])
 def test_what_no_reservation_has_room_for_overflows(step: CapturedStep, mib: int) -> None:
     """Of 82 MiB 80 are for what is large: both blocks of 40 MiB, but not with room for gaps beside one's segment."""

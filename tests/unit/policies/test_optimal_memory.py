@@ -1,14 +1,18 @@
 """The memory model in which `optimal` plans a captured model, and what its certificate says of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from tests.captured_steps import chain, simulator
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import NEVER
+from vdnnsim.planning.planner import Planner
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import optimal
@@ -16,16 +20,27 @@ from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.optimal import AT_ONCE, Optimal
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.scenario.simulator import Simulator
-from vdnnsim.units import MIB
+from vdnnsim.units import GIB, MIB
 
 AHEAD = AllocatorSettings(preallocated=True)
 GROWING = AllocatorSettings(expandable_segments=True)
 
 
-def machine_with(mib: float, model: MemoryChoice = MemoryModel.PYTORCH) -> Simulator:
-    machine = simulator(chain(), model)
+def machine_with(
+    mib: float, model: MemoryChoice = MemoryModel.PYTORCH, step: Callable[[], CapturedStep] = chain
+) -> Simulator:
+    machine = simulator(step(), model)
     limits = replace(machine.limits, device_bytes=round(mib * MIB), granule_bytes=512, total_bytes=None)
-    return replace(machine, limits=limits)
+    return replace(machine, limits=replace(limits, host_bytes=GIB, pinned_bytes=GIB))
+
+
+def wide_chain() -> CapturedStep:
+    """The chain, whose convolution and normalization make 40 MiB each, both live at once."""
+    step = chain()
+    storages = [
+        replace_struct(each, nbytes=40 * MIB) if at in (5, 6) else each for at, each in enumerate(step.storages)
+    ]
+    return replace_struct(step, storages=tuple(storages))
 
 
 def words(plan: TrainingPlan) -> str:
@@ -51,6 +66,28 @@ def test_a_plan_that_fits_nowhere_is_of_the_machine(*, recompute: bool) -> None:
     plan = Optimal(recompute=recompute, time_limit="1 s" if not recompute else "1 ms").plan(machine_with(1).setting())
     assert plan.memory_model is None
     assert words(plan) == "PyTorch's allocator as it is set (its defaults)"
+
+
+def test_nothing_is_searched_where_segments_leave_no_room_for_any_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 MiB and what is small fit by their bytes in 81 MiB, which a segment of 2 MiB for the small splits in vain.
+
+    In 82 MiB they have room, without recomputation as well, and in 70 MiB not even their bytes do.
+    """
+    policy = Optimal(time_limit="5 s")
+    by_bytes, ahead = machine_with(81, MemoryModel.IDEAL, wide_chain), machine_with(82, AHEAD, wide_chain)
+    for machine in (by_bytes, ahead):
+        assert isinstance(machine.place(policy.plan(machine.setting())), Placement)
+
+    def searched(_: Planner) -> TrainingPlan:
+        raise AssertionError
+
+    monkeypatch.setattr(Planner, "plan", searched)
+    for mib in (70, 81):
+        small = machine_with(mib, AHEAD, wide_chain)
+        plan = policy.plan(small.setting())
+        assert plan.certificate is not None
+        assert plan.certificate.stays
+        assert not isinstance(small.place(plan), Placement)
 
 
 def test_segments_that_grow_as_set_are_reserved_ahead() -> None:
