@@ -4,10 +4,15 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
 
 from tests.toy import ROOT
+from vdnnsim import capture
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
@@ -16,15 +21,19 @@ from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, preallocated
 from vdnnsim.planning.explanations import floor_bytes
+from vdnnsim.planning.planner import Planner
 from vdnnsim.planning.problem import problem_of
+from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy, make_plan
 from vdnnsim.policies.optimal import ALTERNATIVES, GOOD, Optimal
 from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import MIB
 
 SERVER = read_profile(find_profile("rtx_4090", ROOT / "scenarios"))
 
+VOCABULARY = 8000
 OTHERS = [each() for each in ALTERNATIVES if each().decided_by is not DecidedBy.TRIALS]
 """Policies that plan without trials, which take seconds."""
 
@@ -94,6 +103,60 @@ def test_optimal_is_between_its_bound_and_other_policies(model: str, workload: W
             other, other_s = planned(policy, machine)
             less += [other_s] if other.workload == workload else []
     assert seconds <= max(min(less), bound_s * (1 + GOOD)) * (1 + 1e-9)
+
+
+class CapturedTransformer(nn.Module):
+    """Some blocks of PyTorch's own between an embedding and a head, with its loss."""
+
+    def __init__(self, width: int, blocks: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        blocks_of = (nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True) for _ in range(blocks))
+        self.blocks = nn.Sequential(*blocks_of)
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        scores = self.head(self.blocks(self.embedding(tokens)))
+        return functional.cross_entropy(scores.flatten(0, 1), tokens.flatten())
+
+
+@st.composite
+def captured_transformers(draw: st.DrawFn) -> CapturedWorkload:
+    """A transformer that is updated at the end, or parameter by parameter in backward."""
+    model = CapturedTransformer(draw(st.sampled_from((256, 512))), draw(st.integers(1, 2)))
+    tokens = torch.zeros(16, 256, dtype=torch.int64)
+    optimizer, in_backward = draw(st.sampled_from(("sgd", "adamw_fused"))), draw(st.booleans())
+    step = capture(model, tokens, loss=lambda loss: loss, optimizer=optimizer, in_backward=in_backward)
+    return CapturedWorkload.of(step)
+
+
+@pytest.mark.thorough
+@settings(max_examples=3)
+@given(workload=captured_transformers(), share=st.sampled_from((0.4, 0.7)))
+def test_no_freedom_makes_a_plan_slower_where_blocks_have_addresses(workload: CapturedWorkload, share: float) -> None:
+    """To recompute, to offload, and to keep states on the host, also where updates are in backward."""
+    machine = limited(workload, share, MODELS["ahead"])
+    limits = replace(machine.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
+    plan, seconds = planned(Optimal(), machine)
+    assert plan.certificate is not None
+    good_s = plan.certificate.bound_s * (1 + GOOD)
+    less = (planned(Optimal(recompute=False), machine)[1], planned(Optimal(), replace(machine, limits=limits))[1])
+    assert seconds <= max(min(less), good_s) * (1 + 1e-9)
+    if states_of_update(workload.step):
+        assert planned(Optimal(offload_optimizer=True), machine)[1] <= max(seconds, good_s) * (1 + 1e-9)
+
+
+@pytest.mark.thorough
+@settings(max_examples=4)
+@given(workload=captured_transformers(), mib=st.sampled_from((1, 4, 10, 18)))
+def test_no_plan_is_refused_that_a_search_would_find(workload: CapturedWorkload, mib: int) -> None:
+    """A little above the least bytes of any plan, where segments need more than what lies in them."""
+    machine = limited(workload, 0.0, MODELS["ahead"])
+    machine = replace(machine, limits=replace(machine.limits, device_bytes=machine.limits.device_bytes + mib * MIB))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Planner, "refused", lambda *_: None)
+        found_s = planned(Optimal(time_limit="6 s"), machine)[1]
+    assert planned(Optimal(time_limit="6 s"), machine)[1] <= found_s
 
 
 @pytest.mark.thorough

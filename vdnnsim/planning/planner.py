@@ -89,21 +89,20 @@ class Planner:
 
         Segments of weights and states are larger than what lies in them, and take as much of any plan.
         """
-        problem = self.question.problem
-        least, moved = (max(map(floor_bytes, each.kernels)) for each in (problem, problem.around(problem.fullest)))
-        if problem.capacity_bytes > AMPLE * least:
+        least_bytes = self.question.least_bytes
+        if self.question.limits.device_bytes > AMPLE * least_bytes:
             return None
         plan = self._lowered(self.question.all_away)
         placed = place(plan)
         # What waits within backward may be away in another plan.
-        if isinstance(placed, Placement) or placed.short_bytes <= moved - least:
+        if isinstance(placed, Placement) or placed.short_bytes <= self.question.moved_bytes - least_bytes:
             return None
         return replace(plan, certificate=self._certificate(self.question.all_away, inf, is_short=True, complete=True))
 
     def _search_all(self, best: Best, deadline: Deadline) -> bool:
         """Find the best plan; return whether the search completed."""
         problem, limit_s = self.question.problem, deadline.remaining_s
-        if max(map(floor_bytes, problem.kernels)) > problem.capacity_bytes:
+        if self.question.least_bytes > problem.capacity_bytes:
             best.bound_s = inf
             return True
         ways = self._ways(deadline)

@@ -11,6 +11,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import Copies, all_away
 from vdnnsim.planning.optimizer_states import states_bound
@@ -47,6 +48,16 @@ class Question:
     def all_away(self) -> Timetable:
         """The timetable that moves all it can."""
         return all_away(self.problem, self.copies)
+
+    @cached_property
+    def least_bytes(self) -> int:
+        """The least memory of any plan."""
+        return max(map(floor_bytes, self.problem.kernels))
+
+    @cached_property
+    def moved_bytes(self) -> int:
+        """The memory of the plan that moves all it can: what waits within forward or backward stays."""
+        return max(map(floor_bytes, self.problem.around(self.problem.fullest).kernels))
 
     def problem_of(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
         if on_host not in self._buffers:

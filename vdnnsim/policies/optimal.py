@@ -12,17 +12,16 @@ be placed there; if none can, with expandable segments, and then as the allocato
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import ClassVar, Final
 
 from msgspec import structs
 
-from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel, preallocated, settings_of
+from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import Deadline, TimeLimit
 from vdnnsim.planning.explanations import of_another
@@ -32,16 +31,17 @@ from vdnnsim.planning.planner import Planner
 from vdnnsim.planning.question import Question
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.operations import Compute, Offload
-from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.geeps import GeePS
-from vdnnsim.policies.interface import DecidedBy, Policy, Setting, Trial, TrialPort, make_plan
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting, make_plan
 from vdnnsim.policies.layrub import LayrubInter
 from vdnnsim.policies.memonger import Memonger
+from vdnnsim.policies.memory_models import in_memory, models_of
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.superneurons import SuperNeurons
@@ -59,10 +59,13 @@ KEEPING: Final = 0.5
 """Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
 SHARE_OF_TURN: Final = 0.5
 """Of the time that is left, for a plan by bytes."""
-MOST_TURNS: Final = 8
+MOST_TURNS: Final = 4
 """Plans by bytes that are made, each for less of the memory that is reserved ahead."""
 LESS: Final = 0.03
-"""Of the memory, which is left free beyond what the first plan lacks, twice as much for the third, and so on."""
+"""Of the memory, which is left free beyond what the first plan lacks, twice as much for the third, and so on.
+
+At most half of what is left above the least memory of any plan.
+"""
 TRIAL: Final = 8
 """Time of a trial, which of thousands of layers takes seconds, as a multiple of that of a placement."""
 GOOD: Final = 0.01
@@ -143,8 +146,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         """Return the fastest plan that is found, in the first memory model that has room for one."""
         if setting.limits.model is MemoryModel.IDEAL:
             return self._or_faster(self._search(setting, movable, deadline).plan(), setting, movable, deadline)[0]
-        for model, words in _models(setting).items():
-            within = setting if model is None else _in_memory(setting, model)
+        for model, words in models_of(setting).items():
+            within = setting if model is None else in_memory(setting, model)
             plan = self._in_turns(within, movable, deadline.part(SHARE))
             plan, fits = self._or_faster(plan, within, movable, deadline)
             assert plan.certificate is not None
@@ -158,25 +161,44 @@ class Optimal(Policy, frozen=True, kw_only=True):
         settings = settings_of(setting.limits.model)
         if settings is None or not settings.preallocated or settings.expandable_segments:
             return self._search(setting, movable, deadline).plan()
-        ideal, capacity_bytes, bound_s = _in_memory(setting, MemoryModel.IDEAL), setting.limits.device_bytes, inf
-        turns = deadline.part(SHARE)
+        ideal, turns = in_memory(setting, MemoryModel.IDEAL), deadline.part(SHARE)
         if refused := self._search(ideal, movable, turns).refused(setting.place):
             return refused
-        for turn in range(1, MOST_TURNS + 1):
-            limits = replace(ideal.limits, device_bytes=capacity_bytes)
-            counted = replace(ideal, known_limits=limits, placed=partial(place_plan, limits=limits))
-            plan = self._search(counted, movable, turns.part(SHARE_OF_TURN), whole=True).plan()
-            assert plan.certificate is not None
-            # That of most memory is the least.
-            bound_s = min(bound_s, plan.certificate.bound_s)
-            placed = setting.place(plan)
-            if isinstance(placed, Placement) or turns.is_over or not isinstance(counted.place(plan), Placement):
-                break
-            capacity_bytes -= placed.requested_bytes - placed.largest_free_bytes + int(turn * LESS * capacity_bytes)
-        if not isinstance(placed, Placement):
+        plan, bound_s = self._by_bytes(setting, ideal.limits, movable, turns)
+        if plan is None:
+            # What is never copied leaves fewer gaps.
+            alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
+            kept, _ = (None, 0.0) if movable else self._by_bytes(setting, alone, movable, turns)
             plan = self._search(setting, movable, deadline).plan()
+            if kept is not None:
+                plan = min(plan, kept, key=lambda each: _seconds(setting, each))
         assert plan.certificate is not None
         return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s))
+
+    def _by_bytes(
+        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], deadline: Deadline
+    ) -> tuple[TrainingPlan | None, float]:
+        """Return a plan that has room where `setting` places it, None where none is found, and the bound for all."""
+        ideal, bound_s = in_memory(setting, MemoryModel.IDEAL), 0.0
+        for turn in range(1, MOST_TURNS + 1):
+            counted = replace(ideal, known_limits=limits, placed=partial(place_plan, limits=limits))
+            planner = self._search(counted, movable, deadline.part(SHARE_OF_TURN), whole=True)
+            plan = planner.plan()
+            assert plan.certificate is not None
+            if turn == 1:
+                bound_s = plan.certificate.bound_s
+            if not isinstance(counted.place(plan), Placement):
+                break
+            placed = setting.place(plan)
+            if isinstance(placed, Placement):
+                return plan, bound_s
+            most_bytes = limits.device_bytes - placed.requested_bytes + placed.largest_free_bytes
+            least_bytes = planner.question.least_bytes
+            if deadline.is_over or most_bytes <= least_bytes:
+                break
+            less_bytes = min(int(turn * LESS * limits.device_bytes), (most_bytes - least_bytes) // 2)
+            limits = replace(limits, device_bytes=most_bytes - less_bytes)
+        return None, bound_s
 
     def _search(self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
@@ -211,11 +233,10 @@ class Optimal(Policy, frozen=True, kw_only=True):
         placed = setting.place(plan)
         if isinstance(placed, Placement) and not deadline.allows(TRIAL * deadline.spent_since(remaining_s)):
             return plan, True
-        trial = setting.trials.run_trial(plan)
-        best, best_s = plan, trial.cost_s if trial.fits else inf
+        best, best_s = plan, _seconds(setting, plan)
         look_s, is_by_bytes = 0.0, setting.limits.model is MemoryModel.IDEAL
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
-            return best, trial.fits
+            return best, best_s < inf
         others: list[Policy] = [each() for each in ALTERNATIVES]
         if is_by_bytes:
             # Trials take as long as a search.
@@ -245,36 +266,10 @@ class Optimal(Policy, frozen=True, kw_only=True):
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
 
 
-@dataclass(frozen=True)
-class _MarkedTrials:
-    """Trials of plans in another memory model than that of the machine."""
-
-    trials: TrialPort
-    model: MemoryChoice
-
-    def run_trial(self, plan: TrainingPlan) -> Trial:
-        return self.trials.run_trial(replace(plan, memory_model=self.model))
-
-
-def _in_memory(setting: Setting, model: MemoryChoice) -> Setting:
-    return replace(
-        setting,
-        known_limits=replace(setting.limits, model=model),
-        known_trials=_MarkedTrials(setting.trials, model),
-        placed=lambda plan: setting.place(replace(plan, memory_model=model)),
-    )
-
-
-def _models(setting: Setting) -> dict[MemoryChoice | None, str]:
-    """Return the memory models in which plans are searched, the preferred first, in words; None as it is set."""
-    settings = settings_of(setting.limits.model)
-    if settings is None or settings.preallocated or not isinstance(setting.workload, CapturedWorkload):
-        return {None: ""}
-    ahead, plain = preallocated(settings), f"PyTorch's allocator as it is set ({settings.words or 'its defaults'})"
-    models: dict[MemoryChoice | None, str] = {} if ahead == settings else {ahead: "reserved ahead by the loop"}
-    if not settings.expandable_segments:
-        models[replace(settings, expandable_segments=True)] = "PyTorch's allocator with expandable segments"
-    return {**models, None: plain}
+def _seconds(setting: Setting, plan: TrainingPlan) -> float:
+    """Return the seconds of an iteration; infinite where it does not fit."""
+    trial = setting.trials.run_trial(plan)
+    return trial.cost_s if trial.fits else inf
 
 
 def _movable(workload: Workload) -> frozenset[int]:

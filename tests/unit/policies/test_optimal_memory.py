@@ -18,6 +18,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import optimal
 from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.optimal import AT_ONCE, Optimal
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB, MIB
@@ -88,6 +89,25 @@ def test_nothing_is_searched_where_segments_leave_no_room_for_any_plan(monkeypat
         assert plan.certificate is not None
         assert plan.certificate.stays
         assert not isinstance(small.place(plan), Placement)
+
+
+def test_what_offloads_nothing_is_tried_where_what_is_copied_leaves_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans by bytes have no room but those without host memory; one that is searched at addresses is slower."""
+    machine = machine_with(60, AHEAD)
+    certificate = Optimal(time_limit="1 s").plan(machine.setting()).certificate
+    kept, slow = (
+        replace(each.plan(machine.setting()), certificate=certificate, passes=()) for each in (PyTorch(), SaveOnCpu())
+    )
+    gaps, no_room = replace(slow, policy="gaps"), machine_with(1, AHEAD).place(slow)
+
+    def planned(planner: Planner) -> TrainingPlan:
+        limits = planner.question.limits
+        by_bytes = gaps if limits.host_bytes else kept
+        return by_bytes if limits.model is MemoryModel.IDEAL else slow
+
+    monkeypatch.setattr(Planner, "plan", planned)
+    setting = replace(machine.setting(), placed=lambda plan: no_room if plan.policy == "gaps" else machine.place(plan))
+    assert Optimal().plan(setting).operations == kept.operations
 
 
 def test_segments_that_grow_as_set_are_reserved_ahead() -> None:
