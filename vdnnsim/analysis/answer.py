@@ -66,6 +66,11 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_bytes - self.held_bytes
 
     @property
+    def is_on_card(self) -> bool:
+        """Whether it is on the card that was asked about."""
+        return self.change is not Change.CARD
+
+    @property
     def fits(self) -> bool:
         """Whether it runs, even if its peak is too low by as much as peaks are known to be."""
         return self._runs and self.held_bytes <= certain_bytes(self.memory_bytes)
@@ -93,18 +98,28 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def ranked(self) -> tuple[Way, ...]:
-        """The ways, best first: what fits, what does so by its simulated peak alone, what lacks least memory."""
+        """The ways, best first."""
         return ranked(self.ways)
+
+    @property
+    def best(self) -> Way | None:
+        """The best that can be done on the card; None where nothing fits there."""
+        first = next(iter(self.ranked), None)
+        return first if first is not None and (first.fits or first.is_tight) and first.is_on_card else None
 
 
 def ranked(ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Return ways, best first: by whether they fit, and throughput; last come other losses, batches and cards."""
+    """Return ways, best first: what the card does with the whole batch, then with less of it, other cards at the end.
 
-    def key(way: Way) -> tuple[int, int, float]:
+    Of each what fits by its throughput, before what does so by its simulated peak alone. What does not fit goes by the
+    memory that it lacks, and has behind it what was not tried or has no plan.
+    """
+
+    def key(way: Way) -> tuple[bool, int, int, float]:
         if way.fits or way.is_tight:
-            is_other = way.has_fewer_pairs or way.change in (Change.BATCH, Change.SEQUENCE, Change.CARD)
-            return int(way.is_tight), int(is_other), -way.samples_per_s
-        return (2, 0, way.held_bytes) if way.iteration_s else (3, 0, 0.0)
+            is_less = way.has_fewer_pairs or way.change in (Change.BATCH, Change.SEQUENCE)
+            return not way.is_on_card, int(is_less), int(way.is_tight), -way.samples_per_s
+        return (not way.is_on_card, 2, 0, way.held_bytes) if way.iteration_s else (not way.is_on_card, 3, 0, 0.0)
 
     return tuple(sorted(ways, key=key))
 

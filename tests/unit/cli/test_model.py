@@ -173,7 +173,7 @@ def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(
     assert vdnnsim(*arguments).stdout == done.stdout
     assert "What would make it fit?" in Path("reports/chain/report.md").read_text()
     manifest = json.loads(Path("reports/chain/run.json").read_text())
-    assert manifest["tried"][0]["fits"] is True
+    assert any(each["fits"] for each in manifest["tried"])
     assert len(manifest["advice"]) >= len(manifest["tried"]) > 5
 
 

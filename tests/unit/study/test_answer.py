@@ -20,10 +20,12 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.report.document import Code, Document, Heading, Table
+from vdnnsim.report.document import Block, Bullets, Code, Document, Heading, Prose, Table
 from vdnnsim.report.html import fragment
 from vdnnsim.report.markdown import page
-from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
+from vdnnsim.report.run.browser import html_text
+from vdnnsim.report.run.page import page_text, result_table
+from vdnnsim.report.tables.answer import answer_notes, answer_table, first_line, progress_row, sentences
 from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
@@ -31,7 +33,7 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import _Asking, answer
 from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.study.trials import Trials, held_bytes
-from vdnnsim.units import Precision
+from vdnnsim.units import Precision, format_bytes, format_seconds
 
 PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
 MIB = 2**20
@@ -52,6 +54,10 @@ def answered(scenario: Scenario, budget: ReplayBudget | None = None) -> tuple[Sc
     made = answer(scenario, result, TYPES, found.append, budget)
     assert made.ways == tuple(found)
     return replace(result, answer=made), made
+
+
+def blocks_of(result: ScenarioResult) -> tuple[Block, ...]:
+    return *answer_table(result), *answer_notes(result)
 
 
 def of(made: Answer, change: Change, policy: str = "pytorch(p)") -> list[Way]:
@@ -86,7 +92,7 @@ def test_what_is_tried_is_ranked_with_commands(large: tuple[Scenario, ScenarioRe
         *("pytorch(p)", "checkpoint(p)", "save_on_cpu(p)", "vdnn_all(p)", "memonger(p)", "vdnn_conv(p)", "swap(p)"),
         "optimal",
     ]
-    blocks = answer_blocks(result)
+    blocks = blocks_of(result)
     codes = [each.text for each in blocks if isinstance(each, Code)]
     assert codes[0].splitlines()[0].startswith("for part in batch.chunk(") or codes[0].startswith("vdnnsim apply ")
     assert len(codes) == 3
@@ -95,6 +101,44 @@ def test_what_is_tried_is_ranked_with_commands(large: tuple[Scenario, ScenarioRe
     assert rendered(Document(blocks))
     assert f"```\n{codes[0]}\n```" in page(blocks)
     assert f"<pre>{escape(codes[0])}</pre>" in fragment(blocks)
+
+
+def test_where_nothing_fits_the_answer_is_the_first_line(
+    large: tuple[Scenario, ScenarioResult, Answer],
+) -> None:
+    """On the terminal and the page, above the table with its commands; the policies and all caveats stand below."""
+    _, result, made = large
+    row, best = result.results[0], made.best
+    assert best is not None
+    line = first_line(result)
+    held, needs = (format_bytes(each) for each in (best.held_bytes, row.held_bytes(result.server.gpu)))
+    assert line.startswith(f"Does not fit: pytorch(p) needs {needs} of 1.00 MiB. Fits with ")
+    assert line.endswith(f": {format_seconds(best.iteration_s)} a step, {held}.")
+    first, heading, table, *_ = shown = result_table(result).blocks
+    assert first == Prose(line, strong=True)
+    assert heading == Heading("What would make it fit?")
+    assert isinstance(table, Table)
+    kinds = [type(each) for each in shown]
+    assert kinds.index(Code) < kinds.index(Bullets)
+    assert page_text(result, {}, ()).splitlines()[2] == f"**{line}**"
+    assert "<h1>Does not fit: pytorch(p) needs " in html_text(result)
+    assert "<h1>chain" not in html_text(result)
+
+
+def test_the_first_line_says_what_else_runs_out_or_that_nothing_fits(
+    large: tuple[Scenario, ScenarioResult, Answer],
+) -> None:
+    """A card is named behind; where a part was not tried, so far; of two policies the one with less memory."""
+    _, result, made = large
+    card = next(way for way in made.ways if way.change is Change.CARD)
+    rest = [way for way in made.ways if not (way.fits or way.is_tight or way.untried)]
+    for ways, said in (
+        ([*rest, card], f"Nothing that was tried fits; {card.hardware} is a card that holds it."),
+        ([msgspec.structs.replace(rest[0], untried=True)], "Nothing that was tried so far fits."),
+    ):
+        assert first_line(replace(result, answer=Answer(tuple(ways)))).endswith(f". {said}")
+    both = run_scenario(asked(CapturedModel(chain(20_000), chain(10_000)), MIB, "pytorch", "save_on_cpu"))
+    assert "the least of 2 policies, needs " in first_line(both)
 
 
 def test_the_batch_of_the_answer_fits_and_one_more_does_not(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
@@ -133,7 +177,7 @@ def test_policies_are_replayed_in_the_pool_of_apply() -> None:
     assert way.is_applied
     assert of(made, Change.POLICY)[0].is_tight
     memory = limit_bytes(result.server.gpu) // MIB
-    commands = [each.text for each in answer_blocks(result) if isinstance(each, Code)]
+    commands = [each.text for each in blocks_of(result) if isinstance(each, Code)]
     assert any(each.endswith("-- python train.py") and f"--memory {memory}MiB" in each for each in commands)
 
 
@@ -143,7 +187,7 @@ def test_faster_ways_are_shown_where_a_slow_policy_fits() -> None:
     needed = run_scenario(asked(model, 64 * MIB, "save_on_cpu")).results[0].metrics.max_memory_bytes
     result, made = answered(asked(model, int(needed * 1.1), "pytorch", "save_on_cpu"))
     assert (result.fits_surely, result.may_be_faster) == (True, True)
-    heading, table, *_ = answer_blocks(result)
+    heading, table, *_ = blocks_of(result)
     assert isinstance(heading, Heading)
     assert isinstance(table, Table)
     assert heading.text == "What would be faster?"
@@ -152,6 +196,28 @@ def test_faster_ways_are_shown_where_a_slow_policy_fits() -> None:
     assert "save_on_cpu(p)" in names
     assert set(fits) == {"yes"}
     assert len(names) < len(made.ways)
+
+
+def test_that_nothing_faster_was_tried_or_found_is_said() -> None:
+    """On 64 MiB both policies fit; on the card above, as if nothing had been faster, no table is empty."""
+    model = CapturedModel(chain(2_000), chain(1_000))
+    result = run_scenario(asked(model, 64 * MIB, "pytorch", "save_on_cpu"))
+    assert "pytorch(p), which recomputes and offloads nothing, fits" in page(blocks_of(result))
+    assert "pytorch was not asked about" in page(blocks_of(run_scenario(asked(model, 64 * MIB, "save_on_cpu"))))
+    assert blocks_of(run_scenario(asked(model, 64 * MIB))) == ()
+    (row, _) = result.slowest
+    slower = Way(
+        change=Change.POLICY,
+        policy="x",
+        batch_size=2_000,
+        hardware="x",
+        memory_bytes=64 * MIB,
+        iteration_s=2 * row.metrics.iteration_s,
+    )
+    (said,) = blocks_of(replace(result, answer=Answer((slower,))))
+    assert said == Bullets(
+        ("Nothing faster was found. What else was tried (1) does not fit or is slower than pytorch(p).",)
+    )
 
 
 def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
@@ -198,7 +264,7 @@ def test_micro_batches_of_samples_that_are_compared_come_behind_all_that_compute
     assert others
     assert way.samples_per_s > others[0].samples_per_s
     assert made.ranked.index(way) > max(map(made.ranked.index, others))
-    assert "`fewer pairs`" in page(answer_blocks(result))
+    assert "`fewer pairs`" in page(blocks_of(result))
     assert not CapturedModel(chain(20), chain(10)).compares_samples
 
 
@@ -220,9 +286,9 @@ def test_expandable_segments_are_tried_against_pieces() -> None:
     result, made = answered(replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH))
     before, after = of(made, Change.POLICY)
     assert (before.in_pieces, before.fits, after.fits, after.held_bytes) == (True, False, True, 80 * MIB)
-    commands = [each.text for each in answer_blocks(result) if isinstance(each, Code)]
+    commands = [each.text for each in blocks_of(result) if isinstance(each, Code)]
     assert "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py" in commands
-    assert any("the addresses do not" in str(each) for each in answer_blocks(result))
+    assert any("the addresses do not" in str(each) for each in blocks_of(result))
 
 
 def test_other_batches_of_one_capture_have_a_reason() -> None:
@@ -251,7 +317,7 @@ def test_what_was_not_tried_is_a_row_that_a_later_budget_fills(large: tuple[Scen
     result, made = answered(scenario, budget)
     assert [way.change for way in made.ways if way.iteration_s > 0] == [Change.POLICY, Change.CARD]
     assert sum(way.untried for way in made.ways) == len(made.ways) - 2
-    text = page(answer_blocks(result))
+    text = page(blocks_of(result))
     assert "| ? " in next(line for line in text.splitlines() if "| optimal " in line)
     assert "--time-limit '60 s'" in text
     for operations in (100, 1000, 100_000):

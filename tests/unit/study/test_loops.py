@@ -3,12 +3,12 @@
 import msgspec
 
 from tests.trained_steps import MIB, linear
-from tests.unit.study.test_answer import answered, asked
+from tests.unit.study.test_answer import answered, asked, blocks_of
 from vdnnsim.analysis.answer import Change
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
-from vdnnsim.report.tables.answer import answer_blocks, progress_row, sentences
+from vdnnsim.report.tables.answer import progress_row, sentences
 from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.units import Precision
 
@@ -74,5 +74,5 @@ def test_a_sequence_for_which_nothing_else_fits_is_cut() -> None:
     result, made = answered(asked(of(400), 96 * MIB))
     (way,) = (way for way in made.ways if way.change is Change.SEQUENCE)
     assert (way.tokens, way.fits, way.policy) == (100, True, "pytorch(p)")
-    assert any("batch[:, :100]" in each.text for each in answer_blocks(result) if isinstance(each, Code))
+    assert any("batch[:, :100]" in each.text for each in blocks_of(result) if isinstance(each, Code))
     assert any("sequences of 100 tokens" in each for each in sentences(result))

@@ -14,10 +14,10 @@ from vdnnsim.report.document import Bullets, Table, plain_table
 from vdnnsim.report.findings import caption, comparison, conclusions, headline, report_title
 from vdnnsim.report.html import environment
 from vdnnsim.report.palette import STALL_COLORS
-from vdnnsim.report.run.page import columns, footnotes, questions, sources
+from vdnnsim.report.run.page import answer_parts, columns, footnotes, questions, sources
 from vdnnsim.report.run.recording import numbers, recorded, recording
 from vdnnsim.report.scale import percent, rate_text
-from vdnnsim.report.tables.answer import answer_blocks
+from vdnnsim.report.tables.answer import first_line
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -141,6 +141,9 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     others = [row for row in rows if row.metrics.iteration_s != shown.metrics.iteration_s]
     rival = min(others, key=lambda row: row.metrics.iteration_s, default=rows[-1])
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
+    first, last = answer_parts(result)
+    if first:
+        verdict, more = first_line(result), [verdict, *more]
     kinds = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
         title=report_title(result),
@@ -151,7 +154,8 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         facts=_facts(result, shown),
         shown=shown,
         needs=result.needs,
-        answer=answer_blocks(result),
+        first=first[1:],
+        last=last,
         heading=of_all.heading,
         table=(of_all.table,),
         notes=of_all.notes,

@@ -12,7 +12,7 @@ from vdnnsim.report.caveats import contention_lines, glossary, known, remarks, w
 from vdnnsim.report.certificates import certificates
 from vdnnsim.report.document import Block, Bullets, Definitions, Document, Heading, Note, Picture, Prose, section
 from vdnnsim.report.findings import budgets, caption, conclusions, refusals, report_title
-from vdnnsim.report.tables.answer import answer_blocks
+from vdnnsim.report.tables.answer import answer_notes, answer_table, first_line
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 from vdnnsim.units import format_seconds
 
@@ -20,19 +20,29 @@ _MOST_PASSES = 8  # that are named one by one; vdnn_dyn takes 7 at most
 
 
 def result_table(result: ScenarioResult) -> Document:
-    """Return the results for a terminal: caption, table, findings, refusals."""
+    """Return the results for a terminal: caption, table, findings, refusals; the answer first where nothing fits."""
     said = *conclusions(result), budgets(result), *certificates(result), *known(result), *contention_lines(result)
     refused = *refusals(result), *without_plan(result), *profiling(result)
+    first, last = answer_parts(result)
     return Document(
         (
+            *first,
             Heading(caption(result)),
             *map(Note, remarks(result.workload)),
             summary(result),
             *map(Note, (*glossary((row.policy for row in result.slowest), result.workload), *footnotes(result))),
             Bullets((*said, *refused)),
-            *answer_blocks(result),
+            *last,
         )
     )
+
+
+def answer_parts(result: ScenarioResult) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """Return what stands of the answer above the results, where nothing fits, and below them."""
+    table, notes = answer_table(result), answer_notes(result)
+    if result.leader is None and table:
+        return (Prose(first_line(result), strong=True), *table), notes
+    return (), (*table, *notes)
 
 
 def page_text(
@@ -40,16 +50,18 @@ def page_text(
 ) -> str:
     """Return the report as Markdown; `pictures` has the title of each by file name."""
     notes = (f"{note}." for note in (*footnotes(result), *known(result)))
+    first, last = answer_parts(result)
     return markdown.page(
         (
             Heading(report_title(result), 1),
+            *first,
             Prose(". ".join((caption(result), *remarks(result.workload))) + "."),
             Bullets(tuple(glossary((row.policy for row in result.slowest), result.workload))),
             *map(Prose, (*conclusions(result), budgets(result))),
             summary(result),
             *map(Note, notes),
             *(Picture(text, name) for name, text in pictures.items()),
-            *answer_blocks(result),
+            *last,
             *questions(result),
             *section("Where do the numbers come from?", sources(result)),
             *columns(result),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from vdnnsim.analysis.answer import Change, Way
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import ScenarioResult, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.samples import sample_of
@@ -22,14 +22,34 @@ _MOST: Final = 3
 """Ways that are shown in full, the best."""
 
 
-def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
-    """Return heading, table, commands and sentences; nothing where nothing was tried."""
-    ways, rest = _worth_showing(result)
-    if not result.answer.ways:
+def first_line(result: ScenarioResult) -> str:
+    """Return the answer where nothing of what was asked fits: what is needed, and the best that fits."""
+    row, ways, policies = result.subject, result.answer.ways, len(result.slowest)
+    which = row.policy if policies == 1 else f"{row.policy}, the least of {policies} policies,"
+    held, capacity = format_bytes(row.held_bytes(result.server.gpu)), format_bytes(result.server.gpu.memory_bytes)
+    needs = f"Does not fit: {which} needs {held} of {capacity}"
+    if row.shortage is Shortage.GAPS:
+        needs += f", of which {format_bytes(row.metrics.max_memory_bytes)} are allocated"
+    elif row.shortage is Shortage.HOST and row.refusal is not None:
+        needs += f" and more than the {format_bytes(row.refusal.capacity_bytes)} of {row.refusal.pool.value}"
+    if (best := result.answer.best) is not None:
+        fits = "Fits" if best.fits else "Just fits"
+        numbers = f"{format_seconds(best.iteration_s)} a step, {format_bytes(best.held_bytes)}"
+        return f"{needs}. {fits} with {_title(result, best)}: {numbers}."
+    card = next((f"; {way.hardware} is a card that holds it" for way in ways if way.fits and not way.is_on_card), "")
+    so_far = " so far" if any(way.untried for way in ways) else ""
+    return f"{needs}. Nothing that was tried{so_far} fits{card}."
+
+
+def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
+    """Return heading, table and commands; nothing where nothing was tried or is worth showing."""
+    ways = _worth_showing(result)
+    if not ways:
         return ()
     rates = rate_cells([way.samples_per_s or None for way in ways])
     rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
-    best = [(rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight][:_MOST]
+    can_be_done = ((rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight)
+    best = [(rank, way) for rank, way in can_be_done if way.is_on_card][:_MOST]
     shown = [
         block for rank, way in best for block in (Prose(f"{rank}. {_title(result, way)}:"), Code(how_to(result, way)))
     ]
@@ -38,17 +58,33 @@ def answer_blocks(result: ScenarioResult) -> tuple[Block, ...]:
     table = plain_table(header, rows, "run.json has all", left_out, folded=_FOLDED)
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
     heading = Heading("What would make it fit?" if result.leader is None else surely)
-    return heading, table, *shown, Bullets((*rest, *_sentences(result, ways), *result.answer.notes))
+    return heading, table, *shown
 
 
-def _worth_showing(result: ScenarioResult) -> tuple[tuple[Way, ...], tuple[str, ...]]:
-    """Return the ways of the table; where a policy fits the faster ones, and how many others there are."""
+def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
+    """Return what the table rests on and what binds, or in a line that nothing faster was found or tried."""
+    ways, leader, policies = _worth_showing(result), result.leader, [row.policy for row in result.slowest]
+    if result.answer.ways:
+        others = len(result.answer.ways) - len(ways)
+        slower = f"What else was tried ({others}) does not fit or is slower than {leader.policy}." if leader else ""
+        if not ways:
+            return (Bullets((f"Nothing faster was found. {slower}",)),)
+        rest = [slower] if others else []
+        return (Bullets((*rest, *_sentences(result, ways), *result.answer.notes)),)
+    plain = next((each for each in policies if each.startswith("pytorch")), "")
+    if result.captured is None or not result.fits_surely or policies == [plain]:
+        return ()
+    why = f"{plain}, which recomputes and offloads nothing, fits" if plain else "pytorch was not asked about"
+    return (Bullets((f"Nothing faster was tried, for {why}.",)),)
+
+
+def _worth_showing(result: ScenarioResult) -> tuple[Way, ...]:
+    """Return the ways of the table; where a policy surely fits the faster ones."""
     ways, leader = result.answer.ranked, result.leader
     if leader is None or not result.fits_surely:
-        return ways, ()
+        return ways
     least = leader.metrics.images_per_s
-    shown = tuple(way for way in ways if way.untried or ((way.fits or way.is_tight) and way.samples_per_s >= least))
-    return shown, (f"{len(ways) - len(shown)} others that were tried do not fit or are slower than {leader.policy}.",)
+    return tuple(way for way in ways if way.untried or ((way.fits or way.is_tight) and way.samples_per_s >= least))
 
 
 def sentences(result: ScenarioResult) -> tuple[str, ...]:

@@ -57,8 +57,6 @@ def how_to(result: ScenarioResult, way: Way) -> str:
         lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
     elif way.change is Change.SEQUENCE:
         lines.append(f"batch = batch[:, :{way.tokens}]  # or shorter sequences from the data set")
-    elif way.change is Change.CARD:
-        lines.append(f"python train.py  # on the card of the profile {way.hardware}")
     return "\n".join(lines or ["python train.py"])
 
 

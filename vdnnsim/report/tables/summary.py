@@ -63,9 +63,10 @@ def summary(result: ScenarioResult) -> Table:
 
 
 def holds_more(result: ScenarioResult) -> bool:
-    """Whether a policy that fits has more process memory than it allocates, by gaps or the context."""
-    gpu = result.server.gpu
-    return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in result.results if row.fits)
+    """Whether a policy has more process memory than it allocates, by gaps or the context: of those that fit, if any."""
+    gpu, fitting = result.server.gpu, [row for row in result.results if row.fits]
+    rows = fitting or result.results
+    return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in rows)
 
 
 def _columns(result: ScenarioResult) -> tuple[Column, ...]:
