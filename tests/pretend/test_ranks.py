@@ -201,7 +201,7 @@ def check(wanted: Program) -> None:
         *(("pp=2,interleave=2", position, "") for position in (0, 1)),
         *(("pp=2,fsdp=2", position, how) for position in (0, 1) for how in ("", "full")),
         *((layout, position, "") for layout in ("pp=2,tp=2", "pp=2,ddp=2") for position in (0, 1)),
-        *(("pp=2,zero1=2", 1, ""), ("pp=2,fsdp=2,tp=2", 1, "full")),
+        *(("pp=2,zero1=2", 1, ""), ("pp=2,fsdp=2,tp=2", 1, "full"), ("pp=2,ddp=2,tp=2", 0, "")),
     ],
 )
 def test_peak_and_sends_of_a_stage_are_those_of_its_replay(layout: str, position: int, checkpointing: str) -> None:
