@@ -236,7 +236,7 @@ class ForwardWatch(TorchDispatchMode):
                     if is_rewritten or held.number not in saved or tensor.is_inference():
                         continue
                 counter = tensor.detach()
-                reference = Kept(counter, counter._version)  # noqa: SLF001
+                reference = Kept(counter, counter._version, counter.shape)  # noqa: SLF001
                 if id(tensor) in writes:
                     self._written.append(reference)
                 counted.append(reference)

@@ -26,10 +26,11 @@ class View(NamedTuple):
 
 @dataclass(slots=True)
 class Kept:
-    """A tensor that is kept; `version` is its count of writes after its operation."""
+    """A tensor that is kept, or its counter of writes alone; `version` is their count after its operation."""
 
     kept: torch.Tensor
     version: int
+    shape: torch.Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Recipe:
     def check(self) -> None:
         """Raise RuntimeError where an operand was written since."""
         for each in self.counted if self.is_stale else ():
-            refuse_written(each.kept, each.version, each.kept.shape, "to recompute a part of forward")
+            refuse_written(each.kept, each.version, each.shape, "to recompute a part of forward")
 
     def run(self) -> None:
         had_gradients = torch.is_grad_enabled()
