@@ -22,6 +22,7 @@ from calibration.apply.step_hooks import StepHooks
 from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST
 from tests.apply.generated.later_blocks import COMPLEX, STREAMS
 from tests.apply.generated.loops import WRITE, Act, Drawing, shown
+from tests.apply.generated.node_order import number_nodes_apart
 from tests.apply.generated.plans import MANY_SAMPLES, OPTIMAL, POLICIES, SAMPLES, WITH_STATES, Captured
 from tests.apply.generated.running import REFUSED, REFUSED_TO_RECOMPUTE, Found, Running
 from tests.apply.generated.trees import Tree, drawn_tree
@@ -91,7 +92,7 @@ class Drawn:
 class Outcome:
     """What came of a loop: `trouble` is what must not be, `refused` why there was no plan or why it went no further.
 
-    A loop that is not `is_repeatable` differs from itself without a plan too, so nothing can be said of it.
+    Where it is `unrepeated`, how it differed from itself without a plan, nothing can be said of it.
     """
 
     trouble: str = ""
@@ -101,7 +102,7 @@ class Outcome:
     moved_bytes: int = 0
     remade: int = 0
     has_states: bool = False
-    is_repeatable: bool = True
+    unrepeated: str = ""
     reasons: list[str] = field(default_factory=list)
 
     @property
@@ -109,7 +110,7 @@ class Outcome:
         """What it adds to a table of many."""
         if self.trouble:
             came = "loops in trouble"
-        elif not self.is_repeatable:
+        elif self.unrepeated:
             came = "loops that PyTorch does not repeat"
         else:
             came = "loops refused" if self.refused else "loops the same to the bit"
@@ -149,6 +150,7 @@ def _unwatched(work: Callable[[], None], _: Sequence[Loop]) -> str:
 
 def judge(drawn: Drawn, watching: Watching = _unwatched) -> Outcome:
     """Run a loop with its plan and without."""
+    number_nodes_apart(drawn.device)
     outcome = Outcome()
     try:
         with contextlib.redirect_stderr(io.StringIO()), _without_collector():
@@ -179,10 +181,8 @@ def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
     Noted.steps.clear()
     Noted.storages.clear()
     before = _allocated_bytes(drawn.device)
-    running, hazards = (
-        Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow, samples=drawn.samples),
-        "",
-    )
+    running = Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow, samples=drawn.samples)
+    hazards = ""
     outcome.has_states = any(loop.schedule.states.values())
     if outcome.has_states:
         running.stream([each.stream for each in loops])
@@ -203,7 +203,7 @@ def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
         _compare(drawn, expected, _plain(drawn), again)
         if again.trouble:
             # As `rrelu` under a checkpoint, whose noise PyTorch leaves as the memory was.
-            outcome.trouble, outcome.is_repeatable = "", False
+            outcome.trouble, outcome.unrepeated = "", again.trouble
     if not outcome.trouble:
         outcome.trouble = hazards or _left_behind(loops, drawn.device, before)
 
