@@ -1,6 +1,8 @@
 """What makes a captured model fit: policies, other loops, micro-batches, a smaller batch, a larger card.
 
-From cheap to dear: what is planned at once, loops that need a capture, other batches and cards, and at last a search.
+What is done first when memory runs out comes first: micro-batches and checkpoints, which are planned at once; a fused
+optimizer, checkpoints of each block and a loss in slices, states of 8 bits, which need a capture. Then what offloads or
+recomputes otherwise, other batches and cards, and at last a search.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,21 +15,17 @@ from msgspec.structs import replace
 from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.cost.trust import certain_bytes
-from vdnnsim.dnn.captured_peak import binding
-from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.dnn.step import BufferKind
-from vdnnsim.dnn.training_loops import LARGE, Loop, lighter_loops
+from vdnnsim.dnn.training_loops import Loop, lighter_loops
 from vdnnsim.errors import VdnnsimError
-from vdnnsim.files.messages import listed
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.answer_notes import notes, states_bytes
 from vdnnsim.study.largest_batch import Need, find_edge
 from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
 from vdnnsim.study.trials import Trials
-from vdnnsim.units import format_bytes
 
 PLAIN: Final = "pytorch"
 POLICIES: Final = ("checkpoint", "save_on_cpu")
@@ -68,7 +66,7 @@ def answer(
     for way in asking.ways():
         asking.done.append(way)
         found(way)
-    return Answer(tuple(asking.done), tuple(asking.notes()))
+    return Answer(tuple(asking.done), tuple(notes(asking.trials, asking.lacking, has_loops=bool(asking.loops))))
 
 
 @dataclass
@@ -89,53 +87,29 @@ class _Asking:
         if self._can_fit(trials):
             yield from self._with_growing_segments(trials)
             yield from self._micro_batches(trials, PLAIN)
-            has_convolutions = any(each.kind is LayerKind.CONV for each in trials.workload.graph.layers)
-            for name in (*POLICIES, *(OF_CONVOLUTIONS if has_convolutions else (MEMONGER,))):
-                if trials.named(name).label not in asked:
-                    yield from self._tried(trials, name)
+            yield from self._policies(trials, asked, (RECOMPUTING,))
+            yield from self._micro_batches(trials, RECOMPUTING)
         loops = lighter_loops(trials.workload.captured, trials.room_bytes, trials.workload.rounds)
-        for recomputes in (True, False):
-            for loop in (each for each in loops if bool(each.checkpointing) is recomputes):
-                yield from self._in_loop(loop)
-            if recomputes and self._can_fit(trials):
-                yield from self._micro_batches(trials, RECOMPUTING)
+        for loop in sorted(loops, key=lambda each: (not each.checkpointing, bool(each.in_backward))):
+            yield from self._in_loop(loop)
+        if self._can_fit(trials):
+            has_convolutions = any(each.kind is LayerKind.CONV for each in trials.workload.graph.layers)
+            others = (each for each in POLICIES if each != RECOMPUTING)
+            yield from self._policies(trials, asked, (*others, *(OF_CONVOLUTIONS if has_convolutions else (MEMONGER,))))
+            for name in (PLAIN, RECOMPUTING):
+                yield from self._micro_batches(trials, name, are_likely=False)
+        for each in self.loops:
+            yield from self._policies_in(each)
         yield from self._smaller_batch()
         yield from self._shorter_sequence()
         if (server := trials.larger_card()) is not None:
-            # One replay, which an answer without time is better with.
-            yield trials.without_limit.tried(result.slowest[0].policy, trials.on(server), Change.CARD)
+            # One replay, which an answer without anything that fits is better with.
+            trying = trials if any(way.fits for way in self.done) else trials.without_limit
+            yield trying.tried(result.slowest[0].policy, trials.on(server), Change.CARD)
         yield from self._searched(asked)
 
-    def notes(self) -> Iterator[str]:
-        """Yield which bytes bind, and what cannot help."""
-        trials = self.trials
-        step, held = trials.workload.captured, trials.held_bytes
-        where, live = binding(step)
-        most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * step.peak_live_bytes]
-        total = format_bytes(step.peak_live_bytes)
-        yield f"What binds: {total} are live at the peak of the plain loop, in {where}: {listed(most)}."
-        if trials.floor_bytes > trials.room_bytes:
-            states = _states_bytes(step)
-            kinds = (
-                "of parameters",
-                "of their gradients",
-                f"of states of {step.optimizer}",
-                "of temporaries of the update",
-            )
-            gradients, temporary = held - states - step.parameter_bytes, trials.floor_bytes - held
-            parts = zip(kinds, (step.parameter_bytes, gradients, states, temporary), strict=True)
-            sizes = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
-            yield f"no smaller batch helps: {sizes} are live at once"
-            if trials.room_bytes >= held - states:
-                without = format_bytes(held - states)
-                yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
-        if self.loops:
-            yield f"not tried: several GPUs, `vdnnsim parallel {step.model}`"
-        if self.lacking:
-            yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in self.lacking])}"
-
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
-        """Yield what is tried in another loop; what recomputes or offloads is slower than a plain one that fits."""
+        """Yield another loop, and once more where its bytes fit, in segments that grow."""
         model = self.trials.scenario.captured
         assert model is not None, "the scenario is of a captured model"
         if not model.can_be_in_any_loop:
@@ -163,7 +137,18 @@ class _Asking:
         self.loops.append(trials)
         plain = trials.without_limit.plain(PLAIN)
         yield plain
-        if plain.fits or trials.loop.checkpointing:
+        if plain.in_pieces and trials.scenario.memory_model is MemoryModel.PYTORCH:
+            yield trials.with_growing_segments(PLAIN)
+
+    def _policies(self, trials: Trials, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
+        """Yield policies that were not asked about."""
+        for name in names:
+            if trials.named(name).label not in asked:
+                yield from self._tried(trials, name)
+
+    def _policies_in(self, trials: Trials) -> Iterator[Way]:
+        """Yield policies in another loop, unless that fits: what recomputes or offloads is slower than a plain one."""
+        if trials.loop.checkpointing or any(way.fits for way in self._plain() if way.loop == trials.loop):
             return
         plain_loops = [each.loop for each in self.loops if not each.loop.checkpointing]
         for name in POLICIES:
@@ -176,7 +161,8 @@ class _Asking:
             if any(way.fits or way.untried for way in ways):
                 return
             if name == RECOMPUTING and trials.loop == plain_loops[0] and trials.loop.is_exact:
-                yield from self._micro_batches(trials, name)
+                for are_likely in (True, False):
+                    yield from self._micro_batches(trials, name, are_likely=are_likely)
 
     def _tried(self, trials: Trials, name: str) -> Iterator[Way]:
         """Yield a policy as it is applied, and in a plain loop with segments that grow where addresses fail."""
@@ -195,8 +181,11 @@ class _Asking:
         if in_pieces and trials.scenario.memory_model is MemoryModel.PYTORCH:
             yield trials.with_growing_segments(PLAIN)
 
-    def _micro_batches(self, trials: Trials, name: str) -> Iterator[Way]:
-        """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried."""
+    def _micro_batches(self, trials: Trials, name: str, *, are_likely: bool = True) -> Iterator[Way]:
+        """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
+
+        Nothing where an estimate says otherwise than `are_likely` whether any fit.
+        """
         size, label = trials.workload.part_size, trials.named(name).label
         known = [way.held_bytes for way in self.done if way.policy == label and way.loop == trials.loop]
         parts = [parts for parts in range(2, size + 1) if size % parts == 0]
@@ -204,7 +193,10 @@ class _Asking:
         if not held_bytes or not parts:
             return
         most = trials.room_bytes / _MARGIN
-        likely = [each for each in parts if _estimated(trials, held_bytes, size // each) <= most] or parts[-1:]
+        likely = [each for each in parts if _estimated(trials, held_bytes, size // each) <= most]
+        if bool(likely) is not are_likely:
+            return
+        likely = likely or parts[-1:]
         for number, each in enumerate(likely[:_MOST_TRIALS], start=1):
             way = trials.divided(name, each)
             if way.fits or not way.iteration_s or number == min(len(likely), _MOST_TRIALS):
@@ -259,7 +251,7 @@ class _Asking:
         trials = self._least()
         fits_at_all = self._can_fit(trials)
         search = SEARCH if fits_at_all else STATES_ON_HOST
-        may_fit = fits_at_all or trials.held_bytes - _states_bytes(trials.workload.captured) <= trials.room_bytes
+        may_fit = fits_at_all or trials.held_bytes - states_bytes(trials.workload.captured) <= trials.room_bytes
         is_known = trials.named(search).label in asked and not trials.loop.changes
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == trials.loop):
             return
@@ -287,10 +279,6 @@ class _Asking:
         """Yield the plain loops that were tried, of the whole batch on the card."""
         label = self.trials.named(PLAIN).label
         yield from (way for way in self.done if way.change is Change.POLICY and way.policy == label)
-
-
-def _states_bytes(step: CapturedStep) -> int:
-    return sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
 
 
 def _estimated(trials: Trials, held_bytes: int, batch_size: int) -> int:

@@ -268,8 +268,8 @@ def test_micro_batches_of_samples_that_are_compared_come_behind_all_that_compute
     assert not CapturedModel(chain(20), chain(10)).compares_samples
 
 
-def test_expandable_segments_are_tried_against_pieces() -> None:
-    """In 84 MiB: 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
+def with_gaps() -> CapturedStep:
+    """Return a step whose 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
 
     So segments are 12 + 40 + 40 = 92 MiB; one that grows has 12 + 20 + 40 = 72, in parts of 20.
     """
@@ -282,13 +282,44 @@ def test_expandable_segments_are_tried_against_pieces() -> None:
     note.run("b", "b", Phase.FORWARD, reads=[(X, first)], writes=[(Y, kept)])
     note.run("c", "c", Phase.FORWARD, reads=[(X, kept)], writes=[(Y, part)])
     note.run("d", "d", Phase.FORWARD, reads=[(X, part), (X, kept)], writes=[(Y, last)])
-    model = CapturedModel(note.step(Mode.INFERENCE))
+    return note.step(Mode.INFERENCE)
+
+
+def test_expandable_segments_are_tried_against_pieces() -> None:
+    """In 84 MiB, which is less than 92."""
+    model = CapturedModel(with_gaps())
     result, made = answered(replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH))
     before, after = of(made, Change.POLICY)
     assert (before.in_pieces, before.fits, after.fits, after.held_bytes) == (True, False, True, 80 * MIB)
     commands = [each.text for each in blocks_of(result) if isinstance(each, Code)]
     assert "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py" in commands
     assert any("the addresses do not" in str(each) for each in blocks_of(result))
+
+
+def test_expandable_segments_are_tried_in_another_loop() -> None:
+    """Whose step is the same; with budget for its capture and replay alone, not so far."""
+    model = CapturedModel(with_gaps(), capture_loop=lambda _: CapturedModel(with_gaps()))
+    scenario = replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH)
+    result, loop = run_scenario(scenario), Loop(checkpointing="full")
+    assert first_line(result).startswith(
+        "Does not fit: pytorch(p) needs 92.0 MiB of 84.0 MiB, of which 72.0 MiB are allocated."
+    )
+    for operations, tried in ((1000, [(True, False, False), (False, True, False)]), (0, [(False, False, True)])):
+        asking = _Asking(Trials.begin(scenario, result, TYPES, ReplayBudget(operations)))
+        found = list(asking._in_loop(loop))  # noqa: SLF001
+        assert [(way.in_pieces, way.fits, way.untried) for way in found] == tried
+        assert [way.expandable for way in found] == [False, True][: len(found)]
+
+
+def test_micro_batches_that_an_estimate_rules_out_are_tried_behind_policies() -> None:
+    """Weights leave 20 B of what surely fits, less than the maps of an image; still they are a row."""
+    kind, nbytes = BufferKind.WEIGHTS, int(MIB / 1.05) - held_bytes(chain(2)) - 20
+    model = CapturedModel(*(with_storage(chain(batch), kind, nbytes) for batch in (20_000, 10_000)))
+    _, made = answered(asked(model, MIB))
+    (copies,) = of(made, Change.POLICY, "save_on_cpu(p)")
+    (way,) = of(made, Change.MICRO_BATCHES)
+    assert (way.fits, way.batch_size) == (False, 1)
+    assert made.ways.index(way) > made.ways.index(copies)
 
 
 def test_other_batches_of_one_capture_have_a_reason() -> None:

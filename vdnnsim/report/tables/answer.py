@@ -155,7 +155,7 @@ def _why_not(way: Way) -> str:
     if way.reason or way.fits:
         return way.reason or "search cut short" * way.cut_short
     if way.in_pieces:
-        return "free memory is in pieces that are too small"
+        return "allocated memory fits, reserved memory does not"
     if way.is_tight:
         return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
     return f"{format_bytes(-way.left_bytes)} too much"
@@ -176,9 +176,9 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         if way.untried and way.cut_short:
             options = f"{way.loop.options} --policy '{way.policy}' --allocator preallocated:True --time-limit '60 s'"
             yield f"A search may find a faster plan in more time: `vdnnsim run` with `{options.strip()}`."
-    if in_pieces := [way.policy for way in ways if way.in_pieces]:
+    if in_pieces := [_title(result, way) for way in ways if way.in_pieces]:
         yield (
-            f"PyTorch's allocator: the bytes of {', '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
+            f"PyTorch's allocator: the bytes of {'; '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
             "under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
         )
     rounding = [each for way in ways if not way.loop.is_exact for each in (way.loop.precision or way.loop.optimizer,)]

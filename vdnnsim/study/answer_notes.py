@@ -1,0 +1,50 @@
+"""What is said beside an answer: which bytes bind, and what cannot help or was not tried."""
+
+from collections.abc import Iterator, Sequence
+
+from vdnnsim.dnn.captured_peak import binding
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.training_loops import LARGE, Loop
+from vdnnsim.files.messages import listed
+from vdnnsim.study.trials import Trials
+from vdnnsim.units import format_bytes
+
+
+def notes(trials: Trials, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
+    """Yield which bytes bind, and what cannot help.
+
+    Args:
+        trials: of the loop as it is.
+        lacking: loops that could not be captured.
+        has_loops: whether others were.
+    """
+    step, held = trials.workload.captured, trials.held_bytes
+    where, live = binding(step)
+    most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * step.peak_live_bytes]
+    total = format_bytes(step.peak_live_bytes)
+    yield f"What binds: {total} are live at the peak of the plain loop, in {where}: {listed(most)}."
+    if trials.floor_bytes > trials.room_bytes:
+        states = states_bytes(step)
+        kinds = (
+            "of parameters",
+            "of their gradients",
+            f"of states of {step.optimizer}",
+            "of temporaries of the update",
+        )
+        gradients, temporary = held - states - step.parameter_bytes, trials.floor_bytes - held
+        parts = zip(kinds, (step.parameter_bytes, gradients, states, temporary), strict=True)
+        sizes = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
+        yield f"no smaller batch helps: {sizes} are live at once"
+        if trials.room_bytes >= held - states:
+            without = format_bytes(held - states)
+            yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
+    if has_loops:
+        yield f"not tried: several GPUs, `vdnnsim parallel {step.model}`"
+    if lacking:
+        yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in lacking])}"
+
+
+def states_bytes(step: CapturedStep) -> int:
+    """Return the bytes of optimizer states."""
+    return sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
