@@ -28,6 +28,7 @@ from vdnnsim.policies.interface import make_plan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.document import Bullets, Heading, section
+from vdnnsim.report.folder import source_commit
 from vdnnsim.report.markdown import Ready, page, table
 from vdnnsim.report.result_table import write_csv
 from vdnnsim.scenario.simulator import Simulator
@@ -39,6 +40,7 @@ MEMORIES: Final = ("0.9", "0.7", "0.5", LEAST)
 """Shares of the memory that the plain loop takes, and the least in which there is a plan."""
 ABOVE_FLOOR: Final = (1.01, 1.02, 1.03, 1.05, 1.1, 1.2, 1.3)
 """Memories over what some kernel holds in any schedule; the first in which there is a plan is the least."""
+COMMIT_DIGITS: Final = 8
 OPTIMAL: Final = Optimal(time_limit="30 s")
 AIMS: Final = ((0.02, 3 / 4), (0.05, 9 / 10))
 """Gaps, and the part of the rows that should be within."""
@@ -53,6 +55,7 @@ class Row:
         plain_gib: what that takes.
         complete: whether the search ended before its limit.
         costs_most: what costs the plan most time, or fills the memory.
+        commit: of the search.
     """
 
     model: str
@@ -65,6 +68,7 @@ class Row:
     search_s: float
     complete: bool
     costs_most: str
+    commit: str
 
     @property
     def gap(self) -> float:
@@ -101,7 +105,7 @@ _ABOUT: Final = (
     "(`memory_model: ideal`); a layout of addresses takes 1 to 2 % more. The bound is of all schedules of this "
     "order that keep weights, their gradients and states, with all else offloaded or recomputed any number of "
     "times. Seconds of search are processor time of one core that others shared; searches count steps, so that the "
-    "plans are the same on any machine unless 30 s end them."
+    "plans are the same on any machine unless 30 s end them. `transformers.csv` names the commit of each row's search."
 )
 
 CAUSES: Final = Path(__file__).with_name("causes_of_misses.md")
@@ -124,6 +128,8 @@ def rows_of(name: str, card: str, workload: CapturedWorkload, memories: Sequence
     problem = problem_of(iteration(workload), workload, machine.costs, 0, setting.limits.granule_bytes)
     floor = max(map(floor_bytes, problem.kernels))
     card_bytes = setting.limits.device_bytes
+    source = source_commit()
+    commit = "" if source is None else source.hash[:COMMIT_DIGITS]
 
     def row(memory: str, nbytes: int) -> Row:
         small = simulator(workload, server, nbytes)
@@ -137,6 +143,7 @@ def rows_of(name: str, card: str, workload: CapturedWorkload, memories: Sequence
             *(name, card, memory, nbytes / GIB, plain_bytes / GIB),
             *(trial.cost_s if trial.fits else math.nan, certificate.bound_s, took_s, certificate.complete),
             next(iter(said), ""),
+            commit,
         )
 
     for memory in memories:
