@@ -26,6 +26,7 @@ from vdnnsim.report.markdown import page
 from vdnnsim.report.run.browser import html_text
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.report.tables.answer import answer_notes, answer_table, first_line, progress_row, sentences
+from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
@@ -309,6 +310,11 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
         found = list(asking._in_loop(loop))  # noqa: SLF001
         assert [(way.in_pieces, way.fits, way.untried) for way in found] == tried
         assert [way.expandable for way in found] == [False, True][: len(found)]
+    words = msgspec.structs.replace(found[0], expandable=True, loop=Loop(optimizer="adamw_fused"))
+    assert how_to(result, words).splitlines()[1:] == [
+        "# and in a shell:",
+        "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py",
+    ]
 
 
 def test_micro_batches_that_an_estimate_rules_out_are_tried_behind_policies() -> None:

@@ -22,6 +22,7 @@ _IMPORTS: Final = {
     "checkpoint": "from torch.utils.checkpoint import checkpoint",
 }
 """By the name that a line uses."""
+_IN_SHELL: Final = "# and in a shell:"
 SEARCH: Final = "optimal"
 """Of `apply` by default."""
 
@@ -48,10 +49,11 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     if way.is_applied or applies_too:
         policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
         nbytes = limit_bytes(result.server.gpu)
-        lines += ["# and in a shell:"] * bool(lines and not applies_too)
+        lines += [_IN_SHELL] * bool(lines and not applies_too)
         memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
         lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
     elif way.expandable:
+        lines += [_IN_SHELL] * bool(lines)
         lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
     elif way.change is Change.BATCH:
         lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
