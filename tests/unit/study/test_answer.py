@@ -315,6 +315,11 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
         "# and in a shell:",
         "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py",
     ]
+    planned = msgspec.structs.replace(found[0], expandable=True, loop=Loop(), policy="memonger(p)")
+    assert how_to(result, planned) == (
+        "PYTORCH_ALLOC_CONF=expandable_segments:True "
+        f"vdnnsim apply --policy 'memonger(p)' --hardware {planned.hardware} -- python train.py"
+    )
 
 
 def test_micro_batches_that_an_estimate_rules_out_are_tried_behind_policies() -> None:

@@ -46,15 +46,18 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     applies_too = recomputes and way.change is Change.MICRO_BATCHES
     if applies_too:
         lines.append("# or with the model as it is, in a shell:")
+    policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
     if way.is_applied or applies_too:
-        policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
         nbytes = limit_bytes(result.server.gpu)
         lines += [_IN_SHELL] * bool(lines and not applies_too)
         memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
         lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
     elif way.expandable:
         lines += [_IN_SHELL] * bool(lines)
-        lines.append("PYTORCH_ALLOC_CONF=expandable_segments:True python train.py")
+        # Without a limit no memory is reserved ahead, so that it grows.
+        is_plain = recomputes or way.policy.startswith("pytorch")
+        applied = "" if is_plain else f"vdnnsim apply{policy} --hardware {way.hardware} -- "
+        lines.append(f"PYTORCH_ALLOC_CONF=expandable_segments:True {applied}python train.py")
     elif way.change is Change.BATCH:
         lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
     elif way.change is Change.SEQUENCE:
