@@ -41,6 +41,11 @@ tensors of the loss, which are in the plan or dropped before the step.
 """
 
 
+def finds_gpu() -> bool:
+    """Return whether there is a GPU, as NVML counts them: a script may open CUDA in processes that it forks."""
+    return torch.cuda.device_count() > 0
+
+
 class Script:
     """Hooks on the process of a script."""
 

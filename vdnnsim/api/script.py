@@ -81,12 +81,9 @@ def follow_script(
     Arguments are of `vdnnsim.plan`; `notes_folder` gets a file `seen.PID` once a model is planned or missed, and
     `beyond.PID` at the end if the memory limit was exceeded.
     """
-    import torch
+    from calibration.apply.script import Script, finds_gpu
 
-    from calibration.apply.script import Script
-
-    # Counted by NVML, without opening CUDA, which the script may do in processes that it forks.
-    if hardware == "auto" and torch.cuda.device_count() == 0:
+    if hardware == "auto" and not finds_gpu():
         _say("no GPU was found to plan for; name one by --hardware, as rtx_4090 (`vdnnsim list hardware` has all)")
         sys.exit(1)
     note = partial(_note, notes_folder)

@@ -8,12 +8,15 @@ and no more memory (as `vdnnsim.policies.accumulate`).
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage, slowest_of
+from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -22,7 +25,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop, temporary_bytes
-from vdnnsim.errors import InputError, PlanError, PolicyError
+from vdnnsim.errors import InputError, PlanError, PolicyError, ProfileError
 from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import preallocated
@@ -254,7 +257,7 @@ class Trials:
             return None
         row = self.result.slowest[0]
         own = self.scenario.server.gpu.memory_bytes
-        servers = [profile.server for profile in reversed(shipped_profiles())]
+        servers = list(self._machines())
         servers.sort(key=lambda each: len(each.gpu.flop_per_s))
         cards = {card_words(each.gpu.name): each for each in servers}
         for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
@@ -267,6 +270,12 @@ class Trials:
             if isinstance(placed, Placement) and placed.pool_bytes + gpu.context_bytes <= most:
                 return server
         return None
+
+    def _machines(self) -> Iterator[Server]:
+        """Yield shipped machines that have a GPU for each rank."""
+        for profile in reversed(shipped_profiles()):
+            with suppress(ProfileError):
+                yield machine_of_rank(profile.server.name, profile.server, self.workload.captured)
 
     def on(self, server: Server) -> Scenario:
         return replace(self.scenario, server=server, gpus=1, gradients=None)

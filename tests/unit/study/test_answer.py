@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from markupsafe import escape
 
-from tests.captured_steps import Recording, X, Y, chain
+from tests.captured_steps import Recording, X, Y, chain, sharded
 from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes, ranked
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -393,3 +393,14 @@ def test_the_smallest_card_that_fits_is_tried(gib: int, found: Sequence[str]) ->
     step = with_storage(chain(4), BufferKind.WEIGHTS, gib * 2**30)
     _, made = answered(asked(CapturedModel(step), 24 * 2**30))
     assert [way.hardware for way in of(made, Change.CARD)] == found
+
+
+def test_a_rank_is_tried_on_cards_with_links_to_the_others() -> None:
+    """A rank of eight has weights of 100 GiB, more than an H100 holds; of machines with eight linked GPUs H200 do."""
+    of_all = msgspec.structs.replace(sharded(), ranks=8, parallel="fsdp=8")
+    first = msgspec.structs.replace(of_all.storages[0], nbytes=100 * 2**30)
+    model = CapturedModel(msgspec.structs.replace(of_all, storages=(first, *of_all.storages[1:])))
+    profile = load_profile(PROFILE.with_name("h100_x8.yaml"))
+    scenario = scenario_of(model, "x", profile, (resolve_policy("pytorch", TYPES),))
+    _, made = answered(replace(scenario, memory_model=MemoryModel.IDEAL))
+    assert [way.hardware for way in of(made, Change.CARD)] == ["h200_x8"]
