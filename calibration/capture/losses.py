@@ -56,9 +56,9 @@ class AssumedLoss:
         shape = "x".join(map(str, tensor.shape))
         # N x C or N x T x V.
         if tensor.dim() not in (2, 3) or tensor.shape[-1] < _FEWEST_CLASSES:
-            self._said[f"the model has no loss: the assumed one is the mean square of its output, {shape}"] = None
+            self._said[f"the model returns no loss, so the mean square of its output, {shape}, is taken for it"] = None
             return tensor.square().mean()
-        self._said[f"the model has no loss: the assumed one is cross entropy of its output, {shape}"] = None
+        self._said[f"the model returns no loss, so cross entropy of its output, {shape}, is taken for it"] = None
         rows = tensor.flatten(0, -2)
         key = (batch, number)
         if key not in self._labels:

@@ -142,7 +142,7 @@ def _list_cards(words: Sequence[str], output: Output) -> None:
         cards[card_words(gpu.name)] = (*same, ", ".join(filter(None, (names, server.name))))
     if not rows:
         raise ProfileError(f"{quote(' '.join(words))}: no card has this in its name; `vdnnsim list hardware` names all")
-    shown = plain_table(("card", "memory", "rates fitted to it", "profiles"), sorted(cards.values()))
+    shown = plain_table(("card", "memory", "cost-model rates fitted to it", "profiles"), sorted(cards.values()))
     output.show(ResultTable(("name", "gpu", "memory", "link", "kernels", "description"), rows, shown))
 
 

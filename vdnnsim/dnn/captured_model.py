@@ -170,10 +170,10 @@ class CapturedModel:
                     proven += f"; not on it, and captured by itself: {listed(apart)}"
                 return (
                     f"batches: extended from captures at {first.batch_size} and {second.batch_size}, between which all "
-                    f"sizes grow on a line{proven}"
+                    f"sizes grow linearly{proven}"
                 )
             case Difference() as differs:
-                return f"batches: captured at each of {captured}, for not all sizes grow on a line: {differs}"
+                return f"batches: captured at each of {captured}, for not all sizes grow linearly: {differs}"
             case _:
                 return ""
 

@@ -1,6 +1,6 @@
 """Steps at other batch sizes or numbers of tokens, interpolated between captures that differ in sizes alone.
 
-They have the same operations, storages and tensors in the same order. Sizes grow on a line through the batch, with none
+They have the same operations, storages and tensors in the same order. Sizes grow linearly with the batch, with none
 negative at a batch of 0, as one that grows with its square would be, or on a parabola through the tokens, for attention
 pairs them. No size shrinks, and all are integers. What an operation computes and moves may not grow so with the tokens,
 as a table of which more and more rows are read until it is read whole; there it is near what a capture has.

@@ -222,6 +222,9 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
 def budgets(result: ScenarioResult) -> str:
     """Return device, host and pinned memory that the subject of the pictures needs."""
     row = result.subject
-    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in result.needs)
+    of_each = ", ".join(
+        f"{what} {format_bytes(need)} {'of' if need <= there else 'where there are'} {format_bytes(there)}"
+        for what, need, there in result.needs
+    )
     searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
     return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."

@@ -23,7 +23,7 @@ def notes(trials: Trials, lacking: Sequence[Loop], *, has_loops: bool) -> Iterat
     where, live = binding(step)
     most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * step.peak_live_bytes]
     total = format_bytes(step.peak_live_bytes)
-    yield f"What binds: {total} are live at the peak of the plain loop, in {where}: {listed(most)}."
+    yield f"Live at the peak of the plain loop, in {where}, are {total}: {listed(most)}."
     if trials.floor_bytes > trials.room_bytes:
         states = states_bytes(step)
         kinds = (

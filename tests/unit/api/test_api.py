@@ -316,7 +316,7 @@ def test_a_model_is_captured_at_other_batches() -> None:
     assert vdnnsim.capture(net, torch.ones(8, 3), real=True).at_batch is None
     model = model_of(step, Execution.EAGER)
     assert model.workload(1000).batch_size == 1000
-    assert "between which all sizes grow on a line" in model.batches
+    assert "between which all sizes grow linearly" in model.batches
 
 
 def test_a_model_that_does_not_fit_is_captured_in_other_loops() -> None:

@@ -50,7 +50,7 @@ def test_a_model_is_captured_printed_and_written(folder: Path) -> None:
     done = run("net.py:make", "--batch", "8", "--image", "3", "--csv", "net.csv")
     assert done.exit_code == 0, done.output
     assert "net.py:make: 8 images, training, float32, adamw, as cuda 8.9, torch " in done.stdout
-    assert "- the model has no loss: the assumed one is cross entropy of its output, 8x7" in done.stdout
+    assert "- the model returns no loss, so cross entropy of its output, 8x7, is taken for it" in done.stdout
     assert "wrote net.step.json; scenarios name it as `workload: {step: net.step.json}`" in done.stderr
     step, _ = read_captured_step(folder / "net.step.json")
     assert (step.parameters, step.parameter_bytes) == (62, 248)

@@ -107,7 +107,7 @@ def test_the_largest_batch_is_extended_from_two_captures(asked: list[Request]) -
     done = vdnnsim("max-batch", *MODEL, "small", "--policy", "pytorch")
     assert [each.batch_size for each in asked] == [4, 2]
     text = " ".join(done.stdout.split())
-    assert "batches: extended from captures at 2 and 4, between which all sizes grow on a line" in text
+    assert "batches: extended from captures at 2 and 4, between which all sizes grow linearly" in text
 
 
 def test_compare_takes_a_model(asked: list[Request]) -> None:

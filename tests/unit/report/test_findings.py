@@ -152,7 +152,7 @@ def test_memory_that_a_policy_needs_of_device_and_host(result: ScenarioResult, k
     assert "host 10 B of 1000 B, pinned 10 B of 100 B" in budgets(known)
     assert "for each GPU: GPU 60 B of 1000 B, host 10 B of 500 B, pinned" in budgets(replace(result, gpus=2))
     grown = replace(keep, trace=replace(keep.trace, pool_bytes=2000))
-    assert "keep(p) needs: GPU 1.95 KiB of 1000 B, host 0 B" in budgets(replace(result, results=(grown,)))
+    assert "keep(p) needs: GPU 1.95 KiB where there are 1000 B, host 0 B" in budgets(replace(result, results=(grown,)))
     rows = tuple(replace(each, trace=replace(each.trace, peaks_in_search=True)) for each in result.results)
     assert "while cuDNN searches for convolutions" in budgets(replace(result, results=rows))
 
