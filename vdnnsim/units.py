@@ -91,7 +91,10 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     if match is None or match[2] not in units:
         accepted = ", ".join(unit for unit in units if unit)
         hint = f"a number with one of the units {accepted}" if accepted else "a plain number"
-        raise InputError(f"found {text!r}, expected {hint}")
+        # Of bytes alone: mW and MW differ by more than their spelling, and a network's Gb/s are bits.
+        unit = match[2].lower() if match is not None and dimension is Dimension.BYTES else ""
+        meant = next((f"; did you mean {each}?" for each in units if unit and each.lower() == unit), "")
+        raise InputError(f"found {text!r}, expected {hint}{meant}")
     value = float(match[1]) * units[match[2]]
     if not math.isfinite(value) or value < 0:
         raise InputError(f"found {text!r}, expected a finite number of {dimension.value}, zero or more")

@@ -81,7 +81,10 @@ class Loop(LoopState):
             yield outer.log
             return
         try:
-            if self.schedule.offloaded and not may_offload:
+            # Not one that is compiled in place, as `apply` replaces the call of a script's model.
+            if type(model).__name__ == "OptimizedModule":
+                hooks.depart("the model is one that torch.compile made, expected the model without it")
+            elif self.schedule.offloaded and not may_offload:
                 hooks.depart(
                     "another step has what it needs in pinned memory: it runs in another thread, or its backward did "
                     "not run"

@@ -12,12 +12,13 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+import vdnnsim
 from calibration.capture.record import Record
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.dnn.step import Module
 from vdnnsim.errors import CaptureError
 
-_OURS = Path(__file__).parent
+_OURS = Path(__file__).parents[1], Path(vdnnsim.__file__).parent
 _PYTORCH = Path(torch.__file__).parent
 
 
@@ -31,7 +32,8 @@ def failure_of(failure: BaseException, operator: str, module: str, *, of_rank: b
         return CaptureError(f"{where} returns as many values as the data has; {right}")
     if isinstance(failure, UnsupportedOperatorException | NotImplementedError):
         return CaptureError(f"{where} does not say what shapes it returns (`torch.library.register_fake`); {right}")
-    return CaptureError(f"{where}: {_first_line(failure)}")
+    is_lookup = operator.startswith("aten.embedding.") and "indices" in str(failure)
+    return CaptureError(f"{where}: {_first_line(failure)}{f'; {_INDICES}' if is_lookup else ''}")
 
 
 def failure_outside(failure: BaseException, name: str) -> CaptureError:
@@ -41,7 +43,10 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     line = _line(traceback.extract_tb(failure.__traceback__))
     if any(word in text for word in ("DTensor", "rendezvous", "process group")):
         return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it, or {RANKS}")
-    right = _REAL if is_of_fakes else _MESH if "bigger than default world size" in text else ""
+    if any(word in text for word in _WITHOUT_GPU):
+        right = _ON_INPUTS
+    else:
+        right = _REAL if is_of_fakes else _MESH if "bigger than default world size" in text else ""
     return CaptureError(f"{name}: {line}: {text}{right and f'; {right}'}")
 
 
@@ -73,6 +78,9 @@ _EQUAL: Final = (
     "expected shapes that follow from those of the inputs, of experts equal shares, as with a capacity for each, for "
     "a rank has no values"
 )
+_INDICES: Final = "expected inputs of integers, as torch.zeros(8, 512, dtype=torch.long)"
+_WITHOUT_GPU: Final = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver")
+_ON_INPUTS: Final = "expected tensors on the device of the inputs, as device=x.device, in place of .cuda()"
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
 
 
@@ -81,7 +89,7 @@ def _line(stack: traceback.StackSummary) -> str:
     for frame in reversed(stack):
         path = Path(frame.filename)
         # <string> is `python -c`, by which a process of ours begins.
-        if frame.filename != "<string>" and not any(map(path.is_relative_to, (_OURS, _PYTORCH))):
+        if frame.filename != "<string>" and not any(map(path.is_relative_to, (*_OURS, _PYTORCH))):
             return f"{frame.filename}:{frame.lineno}"
     return "in PyTorch"
 

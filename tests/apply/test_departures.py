@@ -152,6 +152,9 @@ def test_a_compiled_model_departs(made: Planned, model: Network) -> None:
         plain(compiled)
     assert alike(expected, gradients(model))
     assert log.departure or not made.loop.schedule.offloaded
+    with made.apply(compiled) as log:
+        plain(compiled)
+    assert "torch.compile" in log.departure
 
 
 def test_transforms_of_functions_are_refused(made: Planned, model: Network) -> None:

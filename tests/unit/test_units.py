@@ -58,8 +58,16 @@ _BYTES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
     [
         ("12", Dimension.BYTES, f"found '12', expected a number with one of the units {_BYTES}"),
         (12, Dimension.BYTES, f"found 12, expected a number with one of the units {_BYTES}"),
-        ("12 gb", Dimension.BYTES, f"found '12 gb', expected a number with one of the units {_BYTES}"),
-        ("12 Gb", Dimension.BYTES, f"found '12 Gb', expected a number with one of the units {_BYTES}"),
+        (
+            "12 gb",
+            Dimension.BYTES,
+            f"found '12 gb', expected a number with one of the units {_BYTES}; did you mean GB?",
+        ),
+        (
+            "12 Gb",
+            Dimension.BYTES,
+            f"found '12 Gb', expected a number with one of the units {_BYTES}; did you mean GB?",
+        ),
         ("GiB", Dimension.BYTES, f"found 'GiB', expected a number with one of the units {_BYTES}"),
         ("1,5 GiB", Dimension.BYTES, f"found '1,5 GiB', expected a number with one of the units {_BYTES}"),
         (None, Dimension.BYTES, f"found None, expected a number with one of the units {_BYTES}"),

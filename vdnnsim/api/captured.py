@@ -122,7 +122,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     """
     chosen: dict[str, Any] = {
         "mode": Entry("", "mode", mode, CaptureError).choice(Mode, "a mode"),
-        "precision": Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
+        "precision": precision_named(precision),
         "optimizer": optimizer_named(optimizer),
         "lora": lora,
         "accumulate": accumulate,
@@ -176,6 +176,17 @@ def capture(  # noqa: PLR0913  # the words of the command
             return captured_object(model, other, loss=loss, batch_size=None, device=device, **words)[0]
 
     return _recapturable(step, of if not real and (isinstance(model, str) or batch is None) else None)
+
+
+def precision_named(precision: Any) -> Precision:  # noqa: ANN401  # whatever a user passes
+    """Return a precision by its name, or raise CaptureError, which for a type of PyTorch says its names."""
+    if type(precision).__name__ == "dtype":
+        name = str(precision).removeprefix("torch.")
+        names = [repr(each.value) for each in Precision if each.value.endswith(name)]
+        if names:
+            ways = " or, under autocast, ".join(names)
+            raise CaptureError(f"precision: found {precision}, expected {ways}")
+    return Entry("", "precision", precision, CaptureError).choice(Precision, "a precision")
 
 
 def model_of(step: CapturedStep, way: "Execution", **words: Any) -> "CapturedModel":  # noqa: ANN401

@@ -99,15 +99,14 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from calibration.capture.wrapped import refuse_compiled
+    from vdnnsim.api.captured import precision_named
     from vdnnsim.api.scenarios import chosen_memory_model, profile_of, with_memory
     from vdnnsim.dnn.captured_accumulation import with_gradients
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
-    from vdnnsim.files.value import Entry
     from vdnnsim.hardware.profile import is_of_card
     from vdnnsim.memory.choices import preallocated
     from vdnnsim.policies.registry import known_policies, resolve_policy
-    from vdnnsim.units import Precision
 
     refuse_compiled(model)
     device = next((each.device for each in model.parameters()), None)
@@ -122,7 +121,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
             loss=loss,
             batch_size=batch,
             mode=Mode.TRAINING,
-            precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
+            precision=precision_named(precision),
             optimizer=optimizer,
             accumulate=1,
             in_backward=in_backward,

@@ -8,6 +8,7 @@ from vdnnsim.api.captured import Captured, machines_named, policies_named, profi
 from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, StudyError
+from vdnnsim.files.messages import describe
 from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
@@ -102,8 +103,11 @@ def whatif(asked: Asked, *settings: str, hardware: str = "", policy: str | Seque
 
     if not settings:
         raise StudyError("settings: found none, expected one or more, as 'gpu.memory=8GiB'")
+    for each in settings:
+        if not isinstance(each, str):
+            raise StudyError(f"settings: found {describe(each)}, expected text, as 'gpu.memory=8GiB'")
     found = _scenario(asked, hardware, policy)
-    changes = what_if(found.scenario, found.folder, settings, known_policies())
+    changes = what_if(found.scenario, found.folder, settings, known_policies(), "settings")
     return change_result(found.scenario, changes, settings, _ALL)
 
 

@@ -38,15 +38,23 @@ def examples(folder: Path) -> None:
     )
 
 
-class _Lists(click.Group):
+class _Named(click.Group):
+    """A group that names what is in it, a `what`, where something else is asked for."""
+
+    what = ""
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         from vdnnsim.files.messages import not_one_of
 
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            ctx.fail(not_one_of(args[0], self.list_commands(ctx), "a list"))
+            ctx.fail(not_one_of(args[0], self.list_commands(ctx), self.what))
         return super().resolve_command(ctx, args)
+
+
+class _Lists(_Named):
+    what = "a list"
 
 
 @click.group(name="list", cls=_Lists)
@@ -162,7 +170,11 @@ def _timed_by(server: "Server") -> str:
     return "cost model" if server.cost_model else "none"
 
 
-@click.group()
+class _Templates(_Named):
+    what = "a file to fill in (`vdnnsim examples` writes scenarios)"
+
+
+@click.group(cls=_Templates)
 def new() -> None:
     """Write a file to fill in."""
 

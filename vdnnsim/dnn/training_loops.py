@@ -58,9 +58,12 @@ def optimizer_named(optimizer: object) -> str:
     name = optimizer.__name__.lower() if isinstance(optimizer, type) else optimizer
     if not isinstance(name, str):
         found = type(optimizer).__name__
-        raise CaptureError(
-            f"optimizer: found an object of {found}, expected a name, as 'adamw', or a class of torch.optim"
+        is_fused = getattr(optimizer, "defaults", {}).get("fused")
+        meant = next(
+            (each for each in (f"{found.lower()}_fused" * bool(is_fused), found.lower()) if each in OPTIMIZERS), ""
         )
+        expected = f"its name, {meant!r}" if meant else "a name, as 'adamw', or a class of torch.optim"
+        raise CaptureError(f"optimizer: found an object of {found}, expected {expected}")
     if name not in OPTIMIZERS:
         raise CaptureError(f"optimizer: {not_one_of(name, OPTIMIZERS, 'an optimizer')}")
     return name

@@ -26,6 +26,7 @@ LARGEST_FILE_BYTES: Final = 256 * 2**10
 DEEPEST_NESTING: Final = 20
 MOST_VALUES: Final = 50_000
 """PyYAML reads some 25,000 a second."""
+_OTHER_SUFFIX: Final = {".yml": ".yaml", ".yaml": ".yml"}
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
 _WORDS: dict[str, YamlValue] = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -89,7 +90,9 @@ def read_yaml(path: Path, error: type[InputError], kind: FileKind | None = None)
         lines: dict[str, int] = {}
         value = _parse(_decode(data), lines)
     except (UnreadableError, _RefusedError) as refused:
-        raise error(f"{name}: {refused}") from refused
+        other = path.with_suffix(_OTHER_SUFFIX.get(path.suffix, path.suffix))
+        is_beside = isinstance(refused.__cause__, FileNotFoundError) and other.is_file()
+        raise error(f"{name}: {refused}{f'; did you mean {file_name(other)}?' if is_beside else ''}") from refused
     root = Entry(name, "", value, error)
     found = kind_of(root)
     if kind is not None and found is not None and found is not kind:

@@ -112,7 +112,9 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     is_name = _NAME.fullmatch(name_or_path)
     if found := _first_file(folder / f"{name_or_path}.yaml" for folder in folders if is_name):
         return found
-    names = sorted({path.stem for folder in folders for path in _profiles_in(folder)})
+    found_names = {path.stem for folder in folders for path in _profiles_in(folder)}
+    # Of the cards that `h100` begins, the SXM one is the usual.
+    names = sorted(found_names, key=lambda each: (not each.endswith("_sxm"), each))
     alike = spelled_as(_MAKER.sub("", name_or_path), names)
     if alike is not None and alike != name_or_path:
         return find_profile(alike, scenario_folder)

@@ -39,13 +39,17 @@ class Change:
     kernels_after: KernelOrigins
 
 
-def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types: PolicyTypes) -> tuple[Change, ...]:
+def what_if(
+    base: Scenario, folder: Path, settings: Sequence[str], policy_types: PolicyTypes, asked: str = "--set"
+) -> tuple[Change, ...]:
     """Run every policy of a scenario as it is, and with settings as `link.bandwidth=300 GB/s`.
+
+    `asked` is the word for a setting in messages.
 
     Raises:
         StudyError: a setting has a wrong name or value, or the settings are impossible under every policy.
     """
-    values = _values(settings, study_keys(policy_types, folder), base.captured)
+    values = _values(settings, study_keys(policy_types, folder), base.captured, asked)
     launched: list[KernelOrigins] = []
     resolver = Resolver(base, folder)
 
@@ -62,7 +66,7 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     after = [row({**values, POLICY: policy}) for policy in base.policies]
     reasons = {each.resolved.error for each, _ in after}
     if len(reasons) == 1 and all(reasons):
-        raise StudyError(f"--set: {reasons.pop()}")
+        raise StudyError(f"{asked}: {reasons.pop()}")
     before = [row({POLICY: policy}) for policy in base.policies]
     return tuple(
         Change(policy.label, was, becomes, kernels_was, kernels_becomes)
@@ -70,13 +74,15 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     )
 
 
-def _values(settings: Sequence[str], known: Mapping[str, Key], captured: CapturedModel | None) -> dict[str, Value]:
+def _values(
+    settings: Sequence[str], known: Mapping[str, Key], captured: CapturedModel | None, asked: str
+) -> dict[str, Value]:
     keys = {name: key for name, key in known.items() if name != POLICY}
     values: dict[str, Value] = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
-        entry = Entry("--set", name, plain_value(text), StudyError)
-        whole = Entry("--set", "", setting, StudyError)
+        entry = Entry(asked, name, plain_value(text), StudyError)
+        whole = Entry(asked, "", setting, StudyError)
         if not equals or not text:
             raise whole.expected("KEY=VALUE, as link.bandwidth=300GB/s")
         key = find_key(name, keys, whole)

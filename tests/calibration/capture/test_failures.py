@@ -37,6 +37,12 @@ def captured(then: Callable[[Tensor], Any]) -> None:
         (lambda y: y + torch.from_numpy(y.detach().numpy()), "--real"),
         (lambda y: y @ torch.ones(3, 3), "RuntimeError"),
         (lambda y: y.no_such_method(), "AttributeError"),
+        (lambda y: nn.functional.embedding(y, y), "expected inputs of integers"),
+        pytest.param(
+            lambda y: y.cuda(),
+            r"device=x\.device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
 )
 def test_failures_name_file_line_and_reason(then: Callable[[Tensor], Any], why: str) -> None:

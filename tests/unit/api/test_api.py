@@ -21,6 +21,7 @@ from vdnnsim.units import Precision
 
 CAPTURE: Any = vdnnsim.capture
 SIMULATE: Any = vdnnsim.simulate
+WHATIF: Any = vdnnsim.whatif
 """Untyped, for wrong arguments."""
 
 
@@ -110,6 +111,13 @@ def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], me
     [
         ({"mode": "train"}, "mode: 'train' is not a mode; did you mean 'training'?"),
         ({"precision": "fp8"}, "precision: 'fp8' is not a precision"),
+        (
+            {"precision": torch.bfloat16},
+            "precision: found torch.bfloat16, expected 'bfloat16' or, under autocast, 'amp_bfloat16'",
+        ),
+        ({"precision": torch.float64}, "precision: found torch.float64, expected a precision: "),
+        ({"optimizer": torch.optim.AdamW([torch.ones(1)])}, "found an object of AdamW, expected its name, 'adamw'"),
+        ({"optimizer": torch.optim.AdamW([torch.ones(1)], fused=True)}, "expected its name, 'adamw_fused'"),
         ({"optimizer": "adamv"}, "optimizer: 'adamv' is not an optimizer; did you mean 'adam"),
         ({"accumulate": 0}, "accumulate: found 0, expected an integer from 1 on"),
         ({"tokens": 3}, "image and tokens are for a model by name or file"),
@@ -266,6 +274,10 @@ def test_questions_about_a_step_and_a_scenario() -> None:
         assert set(ranked.to_pandas()["policy"]) == {"pytorch(p)"}
         assert "2 of 2 machines hold" in repr(ranked)
     assert "settings: found none" in refusal(InputError, vdnnsim.whatif, step, hardware="rtx_4090")
+    assert "settings: gpu.memory: found '8 apples'" in refusal(
+        InputError, vdnnsim.whatif, scenario, "gpu.memory=8 apples"
+    )
+    assert "settings: found a mapping" in refusal(InputError, WHATIF, scenario, {"gpu.memory": "8 GiB"})
     assert "hardware: found nothing" in refusal(InputError, vdnnsim.max_batch, step)
 
 

@@ -137,6 +137,9 @@ def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str
 def test_a_list_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     done = vdnnsim("list", "nothing", folder=tmp_path, status=2)
     assert "'nothing' is not a list; expected one of hardware, networks, policies" in done.stderr
+    done = vdnnsim("new", "scenario", folder=tmp_path, status=2)
+    assert "'scenario' is not a file to fill in" in done.stderr
+    assert "expected hardware" in done.stderr
 
 
 def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:

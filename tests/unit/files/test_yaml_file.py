@@ -99,6 +99,13 @@ def test_anything_but_strict_yaml_is_refused(tmp_path: Path, data: str | bytes, 
     assert refusal(ProfileError, read_yaml, path, ProfileError).startswith(f"{path}: {message}")
 
 
+def test_a_file_that_lies_beside_with_the_other_suffix_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "question.yaml").write_text("a: 1\n", encoding="utf-8")
+    said = refusal(ScenarioError, read_yaml, tmp_path / "question.yml", ScenarioError)
+    assert said.endswith(f"; did you mean {tmp_path / 'question.yaml'}?")
+    assert "did you mean" not in refusal(ScenarioError, read_yaml, tmp_path / "other.yml", ScenarioError)
+
+
 def test_twenty_levels_are_allowed(tmp_path: Path) -> None:
     nested = read_yaml(write(tmp_path, "[" * 20 + "]" * 20), ScenarioError).root.value
     for _ in range(19):

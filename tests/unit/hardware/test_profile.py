@@ -220,3 +220,8 @@ def test_the_machines_of_the_layrub_paper(name: str, mib: int) -> None:
     assert server.gpu.memory_bytes == mib * 2**20
     assert server.link.h2d_bytes_per_s == 10.526e9
     assert server.link.peak_bytes_per_s == 16e9
+
+
+def test_the_sxm_card_is_offered_first() -> None:
+    """`h100` begins names of six profiles; a machine with several GPUs and cards of PCIe are others."""
+    assert "did you mean 'h100_sxm'?" in refused_with(ProfileError, find_profile, "h100", Path())
