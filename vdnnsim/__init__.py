@@ -1,4 +1,14 @@
-"""vdnnsim: a discrete-event simulator of memory management for training deep networks on GPUs."""
+"""vdnnsim: a discrete-event simulator of memory management for training deep networks on GPUs.
+
+A model of yours begins with `capture`, which records its training step without a GPU, and `simulate`, which replays it:
+
+    step = vdnnsim.capture(model, torch.zeros(16, 512, 1024))
+    print(vdnnsim.simulate(step, hardware="rtx_4090", policy=["pytorch", "checkpoint"]))
+
+`machines`, `max_batch`, `parallel` and `whatif` ask more of the step, or of a scenario that `load` reads, as
+`vdnnsim.load("vgg416").run()`. `plan` makes a plan that a live loop follows. `help(vdnnsim.capture)` and the like have
+arguments and errors; `vdnnsim --help` lists the commands.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
