@@ -77,8 +77,10 @@ def print_result(shown: "Document | Table | RenderableType", *notices: str, pipe
     from vdnnsim.report.terminal import rendered, unpadded
 
     text, terminal = StringIO(), sys.stdout is not None and sys.stdout.isatty()
-    # A pipe has no width of its own.
-    console = Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False)
+    # A pipe has no width of its own, but for the one that was asked for.
+    columns = os.environ.get("COLUMNS", "")
+    width = None if terminal else int(columns) if columns.isdecimal() and int(columns) else piped_width
+    console = Console(file=text, force_terminal=terminal, width=width, highlight=False)
     # Commands to copy may be longer than a line.
     console.print(rendered(shown), crop=False)
     printed = text.getvalue()

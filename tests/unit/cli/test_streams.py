@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, SMALL
+from tests.command_line import ROOT, SMALL, vdnnsim
 from vdnnsim.cli import main
 
 
@@ -128,3 +128,11 @@ def test_files_are_named_after_what_cannot_be_printed(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "reports").iterdir()
     assert folder.name == "two\\nlines\\udcff"
     assert f"reports/{folder.name}/report.md" in talk
+
+
+def test_what_is_piped_keeps_to_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """120 characters a line without it; a list of policies is wider than 60."""
+    for columns, least, most in (("", 61, 120), ("60", 1, 60), ("none", 61, 120)):
+        monkeypatch.setenv("COLUMNS", columns)
+        widest = max(map(len, vdnnsim("list", "policies", folder=tmp_path).stdout.splitlines()))
+        assert least <= widest <= most
