@@ -137,7 +137,8 @@ def _stated_in(number: float, factor: float) -> float | None:
 def format_bytes(nbytes: float) -> str:
     """Return a size for people, in binary units: 4.8 GiB, 512 B."""
     for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if abs(nbytes) >= factor:
+        # What would be 1024 of the next smaller unit, rounded, is 1.00 of this.
+        if abs(nbytes) >= factor * (1 - 0.5 / 1024):
             return f"{_three_digits(nbytes / factor)} {unit}"
     return f"{nbytes:.0f} B"
 

@@ -97,7 +97,10 @@ def test_what_is_no_quantity_is_refused(text: object, dimension: Dimension, mess
     [
         (0, "0 B"),
         (512, "512 B"),
+        (1023, "1023 B"),
         (1536, "1.50 KiB"),
+        (1023.4 * 2**20, "1023 MiB"),
+        (1023.6 * 2**20, "1.00 GiB"),
         (20 * 2**20, "20.0 MiB"),
         (150 * 2**30, "150 GiB"),
         (-(2**30), "-1.00 GiB"),

@@ -114,8 +114,14 @@ def title(ranking: LayoutRanking) -> str:
     first = ranking.ranked[0]
     waits = percent(first.exposed_s / first.iteration_s, 0)
     bubble = f", {percent(first.bubble_s / first.iteration_s, 0)} for other stages" if first.bubble_s else ""
+    if len(ranking.ranked) > 1:
+        fits = f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.setup.label} is the fastest, "
+    elif total > 1:
+        fits = f"1 of {total} layouts fits on {where}: {first.setup.label}, "
+    else:
+        fits = f"{first.setup.label} fits on {where}: "
     return (
-        f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.setup.label} is the fastest, "
+        f"{fits}"
         f"{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {waits} of its step waits for "
         f"collectives{bubble}."
     )

@@ -84,11 +84,11 @@ function after(count, value, limit) {
 const digits = (number) => (number >= 100 ? number.toFixed(0) : number >= 10 ? number.toFixed(1) : number.toFixed(2));
 function seconds(ns) {
   const s = Math.abs(ns) / 1e9, sign = ns < 0 ? "−" : "";
-  return s === 0 ? "0 s" : s >= 1 ? `${sign}${digits(s)} s` : s >= 1e-3 ? `${sign}${digits(s * 1e3)} ms` : s >= 1e-6 ? `${sign}${digits(s * 1e6)} µs` : `${sign}${digits(s * 1e9)} ns`;
+  return s === 0 ? "0 s" : s >= 1 ? `${sign}${digits(s)} s` : s >= 1e-3 ? `${sign}${digits(s * 1e3)} ms` : s >= 1e-6 ? `${sign}${digits(s * 1e6)} us` : `${sign}${digits(s * 1e9)} ns`;
 }
 function size(bytes) {
   const b = Math.abs(bytes), sign = bytes < 0 ? "−" : "";
-  for (const [name, factor] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024]]) if (b >= factor) return `${sign}${digits(b / factor)} ${name}`;
+  for (const [name, factor] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024]]) if (b >= factor * (1 - 0.5 / 1024)) return `${sign}${digits(b / factor)} ${name}`;
   return `${sign}${b} B`;
 }
 

@@ -101,14 +101,15 @@ def _draw_bars(
 def _memory_title(ranking: LayoutRanking, rows: Sequence[Ranked]) -> str:
     if not rows:
         return _title(ranking)
-    least = rows[0]
-    return f"{least.setup.label} holds least: {format_bytes(least.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
+    least, most = rows[0], format_bytes(ranking.memory_bytes)
+    return f"{least.setup.label} holds {'least: ' * (len(rows) > 1)}{format_bytes(least.held_bytes)} of {most}"
 
 
 def _title(ranking: LayoutRanking) -> str:
     if not ranking.ranked:
         return f"No layout fits on {ranking.gpus} GPUs of {ranking.machine}"
-    return f"{ranking.ranked[0].setup.label} is the fastest layout on {ranking.gpus} GPUs of {ranking.machine}"
+    first, where = ranking.ranked[0].setup.label, f"{ranking.gpus} GPUs of {ranking.machine}"
+    return f"{first} is the fastest layout on {where}" if len(ranking.ranked) > 1 else f"{first} fits on {where}"
 
 
 def scaling_figure(rankings: Sequence[LayoutRanking], title: str, subtitle: str) -> Figure:
