@@ -46,6 +46,12 @@ def test_at_most_four_pictures_of_a_slide(result: ScenarioResult) -> None:
     assert pictures[1].description == "dyn trains toy (1) in 60 of 1000 B at 75.0 % of the speed with unlimited memory"
 
 
+def test_one_stream_that_is_always_busy_has_no_timeline(result: ScenarioResult, keep: PolicyResult) -> None:
+    """`keep` copies nothing, and its kernels wait for nothing."""
+    pictures = draw_pictures(replace(result, results=(keep,)))
+    assert "timeline.png" not in [each.name for each in pictures]
+
+
 def test_colours_envelopes_and_places_of_text() -> None:
     for colors, members in ((PHASE_COLORS, Phase), (KIND_COLORS, BufferKind), (STALL_COLORS, StallCause)):
         assert set(colors) == set(members)
@@ -97,11 +103,11 @@ def test_memory_of_gpu_and_host_in_panels_of_their_own(result: ScenarioResult, m
 
 
 def test_what_offloads_nothing_has_one_panel(result: ScenarioResult, keep: PolicyResult) -> None:
-    """1020 B are in use, beyond the capacity of 1000 B, whose line is drawn."""
+    """1020 B are in use, beyond the capacity of 1000 B, whose line is drawn and named in the legend."""
     figure = memory_figure(result, keep)
     (axes,) = figure.axes
     assert axes.get_ylim()[1] > 1020
-    assert {"capacity 1000 B", "time, s"} <= set(texts(figure))
+    assert {"capacity  1000 B", "time, s"} <= set(texts(figure))
 
 
 def test_long_curves_are_thinned(result: ScenarioResult, move: PolicyResult, monkeypatch: pytest.MonkeyPatch) -> None:

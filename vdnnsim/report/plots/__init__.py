@@ -1,8 +1,9 @@
 """All pictures, the only modules that import matplotlib: a function from a result to a figure, without pyplot."""
 
 from collections.abc import Iterator
+from typing import Final
 
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Stream
 from vdnnsim.report.findings import comparison, headline
 from vdnnsim.report.labels import file_names
@@ -12,6 +13,9 @@ from vdnnsim.report.plots.iteration.several_gpus import gpus_figure, gpus_title,
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject, timeline_title
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, png
+
+_LEAST_WAIT: Final = 0.0005
+"""Share of an iteration below which waits are 0.0 %."""
 
 
 def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
@@ -25,9 +29,19 @@ def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
                 else []
             ),
             Picture("memory.png", headline(result, shown), png(memory_figure(result, shown))),
-            Picture("timeline.png", timeline_title(result, on_streams), png(timeline_figure(result, on_streams))),
+            *(
+                [Picture("timeline.png", timeline_title(result, on_streams), png(timeline_figure(result, on_streams)))]
+                if _has_waits(on_streams)
+                else []
+            ),
         )
         return alone if result.gpus == 1 else (*alone, *_of_several_gpus(result))
+
+
+def _has_waits(row: PolicyResult) -> bool:
+    """Whether a timeline has more to show than one stream that is always busy."""
+    is_alone = not any(row.trace.spans_on(each) for each in Stream if each is not Stream.COMPUTE)
+    return not is_alone or row.metrics.stall_s >= _LEAST_WAIT * row.metrics.iteration_s
 
 
 def _of_several_gpus(result: ScenarioResult) -> Iterator[Picture]:

@@ -66,12 +66,14 @@ def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: Me
     trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
     memory, top = _draw_capacity(axes, capacity, metrics.max_memory_bytes)
     areas, more = _draw_areas(axes, curve, trace, times, memory), dict[str, Artist]()
+    if metrics.max_memory_bytes > capacity:
+        # Beside its line the text would cover what lies above it.
+        more[f"capacity  {memory.text(capacity)}"] = Line2D([], [], color=ALARM, linewidth=2.5)
     axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes
     if beside_bytes > 0 and capacity < top:
         ends = max(0, capacity - beside_bytes) / memory.factor, capacity / memory.factor
-        # In front of what reaches into it where it does not fit.
-        look: Any = {"edgecolor": MUTED, "zorder": 1} if shown.fits else {"edgecolor": ALARM, "zorder": 3}
+        look: Any = {"edgecolor": MUTED if shown.fits else ALARM, "zorder": 1}
         area = axes.axhspan(*ends, facecolor="none", hatch="//", linewidth=0, **look)
         more[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = area
     _mark_turn(axes, trace, times)
@@ -118,10 +120,12 @@ def _draw_capacity(axes: Axes, capacity: int, most: int) -> tuple[Scale, float]:
         return byte_scale((most,)), 1.35 * most
     memory = byte_scale((capacity, most))
     axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5)
+    if most > capacity:
+        return memory, 1.15 * most
     box = {"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85}
     said, right = f"capacity {format_bytes(capacity)}", ("axes fraction", "data")
     write(axes, said, (1.0, capacity / memory.factor), (-4, 7), right, ha="right", bbox=box, zorder=5, **_ALARMING)
-    return memory, 1.15 * max(capacity, most)
+    return memory, 1.15 * capacity
 
 
 def _write_legend(
