@@ -35,7 +35,7 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
 
     It has no dates, and of the machine that ran the simulator versions alone: equal inputs give equal bytes.
     """
-    workload, server = result.workload, result.server
+    workload, server, captured = result.workload, result.server, result.captured
     return {
         QUESTION: caption(result),
         "seed": None,  # nothing is random
@@ -48,7 +48,8 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
                 "batch_size": workload.batch_size,
                 "element_type": workload.element_type.value,
                 "precision": workload.precision.value,
-                "optimizer": workload.optimizer.value,
+                # Of a captured step by the name that it was captured with, as adamw.
+                "optimizer": workload.optimizer.value if captured is None else captured.base.optimizer,
                 "mode": workload.mode.value,
             },
             "hardware": server.name,
@@ -64,7 +65,7 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
         "kernel_seconds": {origin.value: seconds for origin, seconds in result.kernels.seconds.items()},
         "kernel_table_gap": result.kernels.gap or None,
         "algorithm_profiling_s": result.algorithm_profiling_s,
-        **_captured(result.captured),
+        **_captured(captured),
         "advice": list(sentences(result)),
         "tried": [_way(each) for each in result.answer.ranked],
         "without_plan": {each.policy: each.reason for each in result.declined},
@@ -165,7 +166,7 @@ def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
 
 MANIFEST: Final = "run.json"
 ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "memory.png", "timeline.png")
-"""Files of every run."""
+"""Files of every run; one stream that is always busy has no `timeline.png`."""
 RUN_WRITER: Final = Writer(
     noun="run",
     manifest=MANIFEST,
