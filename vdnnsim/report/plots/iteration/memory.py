@@ -119,7 +119,7 @@ def _draw_capacity(axes: Axes, capacity: int, most: int) -> tuple[Scale, float]:
         write(axes, text, (1.0, 1.0), (-4, -4), "axes fraction", ha="right", va="top", zorder=5, **_ALARMING)
         return byte_scale((most,)), 1.35 * most
     memory = byte_scale((capacity, most))
-    axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5)
+    axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5, zorder=3)
     if most > capacity:
         return memory, 1.15 * most
     box = {"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85}
