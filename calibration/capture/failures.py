@@ -1,5 +1,6 @@
 """Messages of failed captures, in one line: the user's line, the module, the reason."""
 
+import inspect
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +13,12 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-import vdnnsim
 from calibration.capture.record import Record
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.dnn.step import Module
 from vdnnsim.errors import CaptureError
 
-_OURS = Path(__file__).parents[1], Path(vdnnsim.__file__).parent
+_OURS = Path(__file__).parents[1], Path(inspect.getfile(CaptureError)).parent
 _PYTORCH = Path(torch.__file__).parent
 
 
