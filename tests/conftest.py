@@ -37,6 +37,9 @@ Slipcover.deinstrument_seen = lambda _: None
 # that another test could use.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Output is as wide as in a pipe of its own, whatever terminal the tests run in: workers of xdist have the main one's.
+os.environ.pop("COLUMNS", None)
+
 # A shell that starts tests in the background has them ignore signals, and every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -159,7 +159,7 @@ def test_tokens_are_of_any_vocabulary(write: Write) -> None:
     path = write("def make():\n    return nn.Sequential(nn.Embedding(2, 5), nn.Linear(5, 7))\n")
     step = captured(f"{path}:make", tokens=6, image=None)
     assert (step.sample, step.sample_elements) == ("sequence", 6)
-    assert "assumed one is cross entropy of its output, 4x6x7" in step.notes[-1]
+    assert "cross entropy of its output, 4x6x7" in step.notes[-1]
     assert [each.nbytes for each in step.storages if each.name == "input 0"] == [4 * 6 * 8]
 
 
