@@ -140,7 +140,7 @@ def _divide_heads(modules: Mapping[str, nn.Module], styles: Mapping[str, Style],
 
     Source: pytorch.org/tutorials/intermediate/TP_tutorial.html, of attention.
     """
-    for path in {path.rpartition(".")[0] for path, style in styles.items() if style is Style.COLUMNS}:
+    for path in dict.fromkeys(path.rpartition(".")[0] for path, style in styles.items() if style is Style.COLUMNS):
         for name in _COUNTS:
             heads = getattr(modules[path], name, None)
             if not isinstance(heads, int) or heads < 1:
