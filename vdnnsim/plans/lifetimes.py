@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Allocate, Offload, Prefetch, Release, Run, Schedule, ScheduleStep, Synchronize, Wait
@@ -119,7 +120,10 @@ class _Survey:
                     self._ended.append(life)
                 life = self._living[buffer] = _Life(buffer, [])
                 if buffer not in self._throughout:
-                    (self._given if buffer in read else self._begins[position]).append(buffer)
+                    # `zero_grad` drops gradients, so a gradient to which the first micro-batch adds begins there.
+                    is_gradient = self._buffers.buffers[buffer].kind is BufferKind.WEIGHT_GRADIENT
+                    begins = buffer not in read or (is_gradient and buffer in writes)
+                    (self._begins[position] if begins else self._given).append(buffer)
             elif is_run and isinstance(self._schedule[life.touched_by[-1]], Run):
                 # Of consecutive kernels only the last counts.
                 life.touched_by[-1] = position

@@ -6,7 +6,7 @@ second y, 6 what backward of the second makes and adds. All others are of 4 B, b
 
 import pytest
 
-from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain
+from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain, simulator
 from tests.toy import server_with
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -14,8 +14,9 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plans.operations import Compute
+from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.policies.interface import make_plan
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.simulator import Simulator
 
@@ -87,3 +88,14 @@ def test_policies_do_as_often_what_they_plan_of_one(policy: str) -> None:
     assert kernels == [*once, *once, (Phase.UPDATE, 0)]
     with pytest.raises(PolicyError, match="found 2 micro-batches before an update, expected one"):
         make_plan(resolve_policy("page_migration", known_policies()), machine.setting())
+
+
+def test_the_gradient_begins_in_the_first_backward() -> None:
+    """`zero_grad` dropped it: forward of the last micro-batch, which stands for all, runs without it."""
+    made = PyTorch().plan(simulator(last_round(twice())).setting())
+    gradient = made.buffer_names.index("weight.grad")
+    forward, *_ = (at for at, each in enumerate(made.operations) if isinstance(each, Compute))
+    allocated = (
+        at for at, each in enumerate(made.operations) if isinstance(each, Allocate) and each.buffer == gradient
+    )
+    assert next(allocated) > forward
