@@ -94,14 +94,8 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     with opened(kind, gpu) as device:
         from calibration.devices.provenance import provenance
         from calibration.kernels.cudnn_library import library_for
-        from calibration.measure.calibrate import (
-            COLUMNS,
-            Calibrator,
-            Settings,
-            profile_path,
-            summary_rows,
-            warning_lines,
-        )
+        from calibration.measure.calibrate import Calibrator, Settings, profile_path
+        from calibration.measure.summary import COLUMNS, summary_rows, warning_lines
         from calibration.measure.timing import extent_of
 
         path = profile_path(out, device.name)

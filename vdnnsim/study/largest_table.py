@@ -1,28 +1,22 @@
 """The largest batch, or the longest sequence, of each policy as a table."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from vdnnsim.analysis.columns import cells
 from vdnnsim.analysis.kernel_origins import joined_origins
-from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
-from vdnnsim.dnn.captured_check import check_captured_step
-from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpolated, without_efforts
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import CaptureError, StudyError
-from vdnnsim.planning.deadline import NEVER, Deadline, TimeLimit
+from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
 from vdnnsim.report.document import plain_table, titled_table
 from vdnnsim.report.findings import caption
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percent, rate_cells
-from vdnnsim.scenario.read import LARGEST_BATCH, MOST_TOKENS
+from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.largest_batch import LargestBatch, Simulators, Sizes, largest_batches, largest_sizes
+from vdnnsim.study.largest_batch import LargestBatch, largest_batches
+from vdnnsim.study.longest_sequence import longest_sequences
 
 LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
 """Columns of the CSV."""
@@ -95,141 +89,3 @@ def _nothing(found: LargestBatch, limit: TimeLimit, samples: str) -> str:
     if found.part_size is None:
         return "nothing: no more may be asked for"
     return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"
-
-
-_STEP: Final = 64
-"""Tokens between lengths that are tried; kernels pad shorter steps."""
-_FEWEST: Final = 8
-"""Of these steps in a sequence, so that three shorter lengths can be told apart."""
-
-
-def longest_sequences(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[tuple[LargestBatch, ...], str]:
-    """Return the longest sequence under every policy of a scenario, and how steps of other lengths were made.
-
-    Lengths are multiples of 64 tokens, but around short sequences. The deadline is of all policies together.
-
-    Raises:
-        StudyError: the workload has no sequences.
-        PolicyError: no policy has a plan.
-    """
-    lengths, costs = _Lengths(scenario), ServerCosts(scenario.server)
-    step = lengths.step
-    while True:
-        sizes = Sizes(lambda size: lengths[size * step], lengths.tokens // step, lengths.most // step, by_batch=False)
-        found = largest_sizes(Simulators(scenario, costs, sizes), deadline)
-        answers = tuple(_with_tokens(each, scenario, step) for each in found)
-        if not lengths.capture([tokens for each in answers for tokens in (each.size, each.size + step)]):
-            return answers, lengths.source
-
-
-def _with_tokens(found: LargestBatch, scenario: Scenario, step: int) -> LargestBatch:
-    batch = scenario.workload.batch_size
-    return replace(
-        found,
-        batch_size=batch,
-        tokens=found.batch_size * step,
-        images_per_s=found.images_per_s and found.images_per_s * batch / found.batch_size,
-        untried=found.untried and found.untried * step,
-    )
-
-
-class _Lengths:
-    """Workloads of a scenario by tokens of their sequences.
-
-    Attributes:
-        source: how captured models of other lengths were made, in a sentence; empty for others.
-    """
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario, self._model = scenario, scenario.captured
-        self.tokens = sample_of(scenario.workload.graph).tokens
-        if self._model is not None and self._model.base.sample == "sequence":
-            self.tokens = self._model.tokens
-        name = scenario.workload.graph.name
-        if not self.tokens:
-            raise StudyError(f"{name}: reads no sequences of tokens, expected a model that does")
-        if self._model is not None and not self._model.can_be_of_any_length:
-            raise StudyError(f"{name}: is captured in files, expected --model, which is captured at other lengths")
-        self.step = _STEP if self.tokens >= _STEP * _FEWEST else 1
-        self.source = ""
-        self.most = MOST_TOKENS
-        self._models: dict[int, CapturedModel] = {}
-        self._interpolated: dict[int, CapturedModel] = {}
-        # From which others are interpolated; none where they cannot be.
-        self._between: list[CapturedModel] | None = None
-
-    def __getitem__(self, tokens: int) -> Workload:
-        """Return the workload on sequences of so many tokens, with the scenario's batch."""
-        if self._model is None:
-            return self._scenario.at_tokens(tokens).workload
-        return self._of(self._model, tokens).workload(self._scenario.workload.part_size)
-
-    def capture(self, lengths: Iterable[int]) -> bool:
-        """Capture lengths that were interpolated; return whether there was one.
-
-        Where the model takes none of these, as beyond the last of its positions, no longer ones are tried from then on.
-        """
-        found = sorted({each for each in lengths if each in self._interpolated})
-        if self._model is None or not found:
-            return False
-        try:
-            self._models |= zip(found, self._model.at_lengths(found), strict=True)
-        except CaptureError as failure:
-            self.most = self._longest_taken(self._model, found[-1])
-            self.source = f"tokens: the model takes {self.most} at most: {failure}"
-            found = [each for each in self._interpolated if each > self.most]
-        for each in found:
-            del self._interpolated[each]
-        return True
-
-    def _longest_taken(self, model: CapturedModel, beyond: int) -> int:
-        """Return the longest sequence between the scenario's and one beyond it with which the model can be captured."""
-        taken, refused = self.tokens // self.step, -(-beyond // self.step)
-        while refused - taken > 1:
-            middle = (taken + refused) // 2
-            try:
-                model.at_tokens(middle * self.step)
-            except CaptureError:
-                refused = middle
-            else:
-                taken = middle
-        return taken * self.step
-
-    def _of(self, model: CapturedModel, tokens: int) -> CapturedModel:
-        if self._between is None:
-            self._between = self._captured(model)
-        if self._between and tokens != model.tokens and tokens not in self._models and tokens % self.step == 0:
-            if tokens not in self._interpolated:
-                found = _interpolated(self._between, tokens)
-                if isinstance(found, Difference):
-                    return model.at_tokens(tokens)
-                self._interpolated[tokens] = found
-            return self._interpolated[tokens]
-        return model.at_tokens(tokens)
-
-    def _captured(self, model: CapturedModel) -> list[CapturedModel]:
-        """Capture three shorter lengths; none is returned where the scenario's own does not follow from them."""
-        if self.tokens < _FEWEST:
-            return []
-        quarter = self.tokens // (4 * self.step) * self.step
-        shorter = [part * quarter - self.step for part in (1, 2, 3)]
-        found = list(model.at_lengths([each or self.step for each in shorter]))
-        own = _interpolated(found, self.tokens)
-        differs = own if isinstance(own, Difference) else difference(*map(without_efforts, (own.base, model.base)))
-        if differs is not None:
-            self.source = f"tokens: captured at each length, for they do not grow on a parabola: {differs}"
-            return []
-        captured = ", ".join(str(each.tokens) for each in found)
-        self.source = (
-            f"tokens: searched among lengths that follow from captures at {captured} and {self.tokens}, between which "
-            "memory grows on a parabola; what was found is captured"
-        )
-        return found
-
-
-def _interpolated(models: list[CapturedModel], tokens: int) -> CapturedModel | Difference:
-    step = interpolated([each.base for each in models], Quantity.TOKENS, tokens)
-    if isinstance(step, Difference):
-        return step
-    check_captured_step(step, f"{step.model} at {tokens} tokens")
-    return CapturedModel(step, sources=models[0].sources, rounds=models[0].rounds)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from calibration.measure.calibrate import Calibration, profile_path, summary_rows, warning_lines
+from calibration.measure.calibrate import Calibration, profile_path
 from calibration.measure.statistics import Sample
+from calibration.measure.summary import summary_rows, warning_lines
 from tests.calibration.measure.test_machine import MEASURED, machine
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.dnn.layers import Phase

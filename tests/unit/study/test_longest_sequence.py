@@ -23,7 +23,7 @@ from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.largest_table import longest_sequences
+from vdnnsim.study.longest_sequence import longest_sequences
 from vdnnsim.study.what_if import what_if
 
 LLAMA = """
