@@ -22,7 +22,7 @@ from calibration.apply.optimizer_states import States
 from calibration.apply.reservation import Reservation
 from calibration.apply.step_hooks import StepHooks
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.wrapped import is_sharded, within_ddp
+from calibration.capture.wrapped import is_sharded, was_made_by_compile, within_ddp
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import ExecutionRefused
 
@@ -82,7 +82,7 @@ class Loop(LoopState):
             return
         try:
             # Not one that is compiled in place, as `apply` replaces the call of a script's model.
-            if type(model).__name__ == "OptimizedModule":
+            if was_made_by_compile(model):
                 hooks.depart("the model is one that torch.compile made, expected the model without it")
             elif self.schedule.offloaded and not may_offload:
                 hooks.depart(

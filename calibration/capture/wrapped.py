@@ -52,7 +52,12 @@ def is_sharded(model: nn.Module) -> bool:
 
 def is_compiled(module: nn.Module) -> bool:
     """Return whether a module, without those within, is compiled by torch.compile."""
-    return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None  # noqa: SLF001
+    return was_made_by_compile(module) or module._compiled_call_impl is not None  # noqa: SLF001
+
+
+def was_made_by_compile(module: nn.Module) -> bool:
+    """Return whether torch.compile made a module around another, which it did not compile in place."""
+    return type(module).__name__ == "OptimizedModule"
 
 
 def refuse_spread(model: nn.Module) -> None:
