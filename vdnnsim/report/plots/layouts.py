@@ -134,15 +134,7 @@ def scaling_figure(rankings: Sequence[LayoutRanking], title: str, subtitle: str)
 def _draw_rates(axes: Axes, rankings: Sequence[LayoutRanking]) -> None:
     found = [(each, rate) for each, rate in zip(rankings, gpu_rates(rankings), strict=True) if rate is not None]
     per_gpu = [rate for _, rate in found]
-    axes.plot(
-        [each.gpus for each, _ in found],
-        per_gpu,
-        color=SERIES_COLORS[0],
-        linewidth=4,
-        marker="o",
-        markersize=10,
-        zorder=3,
-    )
+    axes.plot([each.gpus for each, _ in found], per_gpu, color=SERIES_COLORS[0], **_CURVE)
     axes.axhline(per_gpu[0], color=MUTED, linewidth=1.6, linestyle=(0, (3, 2)), zorder=1)
     axes.set_ylim(0, 1.35 * max(per_gpu))
     for (each, rate), text in zip(found, rate_cells(per_gpu), strict=True):
@@ -158,15 +150,7 @@ def _draw_memory(axes: Axes, fitting: Sequence[LayoutRanking]) -> None:
     held, capacity = [each.ranked[0].held_bytes for each in fitting], fitting[0].memory_bytes
     scale = byte_scale([*held, capacity])
     heights = [each / scale.factor for each in held]
-    axes.plot(
-        [each.gpus for each in fitting],
-        heights,
-        color=SERIES_COLORS[2],
-        linewidth=4,
-        marker="o",
-        markersize=10,
-        zorder=3,
-    )
+    axes.plot([each.gpus for each in fitting], heights, color=SERIES_COLORS[2], **_CURVE)
     for each, nbytes, height in zip(fitting, held, heights, strict=True):
         checkpointing = each.ranked[0].setup.checkpointing
         text = scale.number(nbytes) + (f"\n{checkpointing} checkpoints" if checkpointing != "none" else "")
