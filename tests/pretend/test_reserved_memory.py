@@ -14,6 +14,7 @@ from tests.apply.training import requested
 from tests.pretend.test_apply import part_of_plain, perceptron, planned, train
 from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.history import recorded
+from vdnnsim.api.planned import Planned
 from vdnnsim.api.planning import plan
 from vdnnsim.errors import PlanWarning
 from vdnnsim.plans.repetition import resident_buffers
@@ -35,6 +36,26 @@ class Text(nn.Module):
         return functional.cross_entropy(self.gpt(text).flatten(0, 1), text.flatten())
 
 
+def planned_text(model: Text, text: Tensor, limit: int, policy: str, optimizer: str) -> Planned:
+    """Return a plan within so many bytes."""
+    return plan(
+        *(model, text),
+        hardware="rtx_4090",
+        memory=f"{limit} B",
+        policy=policy,
+        loss=lambda loss: loss,
+        optimizer=optimizer,
+    )
+
+
+def train_text(made: Planned, model: Text, text: Tensor, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        with made.apply(model):
+            model(text).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
     gc.collect()
@@ -48,19 +69,8 @@ def test_fifty_steps_reserve_what_was_stated_and_allocate_what_was_promised() ->
     model, text = Text().cuda(), torch.zeros(16, 256, dtype=torch.long, device="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     limit = 2800 << 20
-    made = plan(
-        *(model, text),
-        hardware="rtx_4090",
-        memory=f"{limit} B",
-        policy="optimal(time_limit=3s)",
-        loss=lambda loss: loss,
-        optimizer="adamw_fused",
-    )
-    for _ in range(STEPS):
-        with made.apply(model):
-            model(text).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    made = planned_text(model, text, limit, "optimal(time_limit=3s)", "adamw_fused")
+    train_text(made, model, text, optimizer, STEPS)
     assert {each.departure for each in made.loop.steps} == {""}
     assert torch.cuda.max_memory_reserved() <= limit
     assert torch.cuda.max_memory_allocated() == pytest.approx(made.predicted.metrics.max_memory_bytes, rel=0.01)
@@ -94,26 +104,11 @@ def test_a_loop_before_the_plan_and_a_tensor_behind_it_leave_its_segments_whole(
         model(text).backward()
     model.zero_grad()
     limit = 2600 << 20
-    made = plan(
-        *(model, text),
-        hardware="rtx_4090",
-        memory=f"{limit} B",
-        policy="save_on_cpu",
-        loss=lambda loss: loss,
-        optimizer="sgd",
-    )
+    made = planned_text(model, text, limit, "save_on_cpu", "sgd")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     held = torch.empty(8 << 20, dtype=torch.uint8, device="cuda")
-
-    def steps() -> None:
-        for _ in range(5):
-            with made.apply(model):
-                model(text).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
     with pytest.warns(PlanWarning, match=r"\b8\.\d+ MiB are of tensors that the plan was not made for$"):
-        steps()
+        train_text(made, model, text, optimizer, 5)
     assert 0 < torch.cuda.max_memory_reserved() - limit <= 20 << 20
     assert held.is_cuda
 
@@ -123,20 +118,9 @@ def test_what_the_process_held_before_the_plan_is_within_the_limit() -> None:
     model, text = Text().cuda(), torch.zeros(16, 256, dtype=torch.long, device="cuda")
     held = torch.empty(8 << 20, dtype=torch.uint8, device="cuda")
     limit = 2600 << 20
-    made = plan(
-        *(model, text),
-        hardware="rtx_4090",
-        memory=f"{limit} B",
-        policy="save_on_cpu",
-        loss=lambda loss: loss,
-        optimizer="sgd",
-    )
+    made = planned_text(model, text, limit, "save_on_cpu", "sgd")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(5):
-        with made.apply(model):
-            model(text).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train_text(made, model, text, optimizer, 5)
     assert torch.cuda.max_memory_reserved() <= limit
     promised = made.predicted.metrics.max_memory_bytes + held.nbytes
     assert torch.cuda.max_memory_allocated() == pytest.approx(promised, rel=0.01)
