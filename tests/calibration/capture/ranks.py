@@ -1,4 +1,4 @@
-"""Real processes, which run a model in layouts over gloo and write the collectives of each rank.
+"""Models that ranks share, their captures, and real processes, which run one over gloo and write its collectives.
 
 python -m tests.calibration.capture.ranks FOLDER LAYOUT...
 """
@@ -8,26 +8,33 @@ from collections.abc import Mapping
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import torch
 from torch import distributed, nn
 from torch._ops import OpOverload
 
+from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.iteration import prepare
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.collectives import exchange_of
 from calibration.capture.parallel.world import rank_of
 from calibration.capture.program import Program
 from calibration.capture.schemas import OperatorMode
+from vdnnsim.dnn.captured_check import check_captured_step
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.collective import Collective
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
 SAMPLES, WIDTH, CLASSES = 6, 16, 8
 TOKENS, HEADS = 512, 8
+BLOCK, HEAD = 8512, 544
+"""Bytes of the 16 x 64 + 64 + 64 x 16 + 16 = 2,128 parameters of a block of `Net`, and of the 136 of its head."""
+F, B = Phase.FORWARD, Phase.BACKWARD
 
 
 class Block(nn.Module):
@@ -107,6 +114,38 @@ class Decoder(nn.Module):
         return logits
 
 
+class Four(Net):
+    """Four blocks and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks.extend(Block() for _ in range(2))
+
+
+class Planned(nn.Module):
+    """A block whose plan is stated, in a model whose embedding and head have one weight."""
+
+    tp_plan: ClassVar[dict[str, str]] = {
+        "blocks.*.wide": "colwise",
+        "blocks.*.narrow": "rowwise",
+        "table": "embedding_rowwise",
+        "head": "colwise_gather_output",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(8, WIDTH), nn.Linear(WIDTH, 8, bias=False)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head.weight = self.table.weight
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        x = self.table(numbers)
+        for block in self.blocks:
+            x = block(x)
+        logits: torch.Tensor = self.head(x)
+        return logits
+
+
 def program(
     layout: str,
     precision: Precision = Precision.FLOAT32,
@@ -129,6 +168,21 @@ def program(
         "layout": parsed,
     }
     return Program(name="net", precision=precision, **(asked | others))
+
+
+def captured(layout: str, **others: object) -> CapturedStep:
+    step = capture(program(layout, **others), CaptureDevice())  # type: ignore[arg-type]  # fields of a program
+    check_captured_step(step, layout)
+    return step
+
+
+def collectives(step: CapturedStep, phase: Phase | None = None) -> list[Collective]:
+    found = (each for each in step.operations if phase in (None, each.phase))
+    return [each.collective for each in found if each.collective is not None]
+
+
+def sizes(step: CapturedStep, phase: Phase) -> list[tuple[str, int]]:
+    return [(each.kind.value, each.nbytes) for each in collectives(step, phase)]
 
 
 class Collectives(OperatorMode):  # type: ignore[no-untyped-call]

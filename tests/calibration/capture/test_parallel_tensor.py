@@ -1,0 +1,347 @@
+"""Ranks over which each layer is split, captured as one of them."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from tests.calibration.capture.ranks import (
+    HEADS,
+    WIDTH,
+    Attention,
+    B,
+    Decoder,
+    F,
+    Net,
+    Planned,
+    captured,
+    collectives,
+    sizes,
+)
+from vdnnsim.dnn.collective import Collective, CollectiveKind
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.errors import CaptureError
+from vdnnsim.units import Precision
+
+
+def test_split_layers_gather_tokens_before_a_pair_and_scatter_them_behind_it() -> None:
+    """Activations of 2 x 512 tokens and 16 features take 65,536 B in float32, one number of each token 4,096 B.
+
+    The rows of the embedding are summed, then each rank takes its tokens. Of logits that are split by class the loss
+    sums the maximum, the sum of exponentials, and the number of each token's own class. Behind backward the tokens of
+    all are gathered for the embeddings. Gradients of five normalizations, of 64 B each and of its own tokens on each
+    rank, are summed in each of three operators of AdamW that read them.
+    """
+    step = captured("tp=2")
+    gather, scatter = ("all_gather", 65536), ("reduce_scatter", 65536)
+    pair = [gather, scatter]
+
+    assert sizes(step, F) == [("all_reduce", 65536), *pair * 4, gather, *[("all_reduce", 4096)] * 3]
+    assert sizes(step, B) == [scatter, *pair * 4, gather]
+    assert sizes(step, Phase.UPDATE) == [("all_reduce", 64)] * (5 * 2 * 3)
+    assert {(each.ranks, each.stride) for each in collectives(step)} == {(2, 1)}
+    assert not any(each.aside for each in step.operations)
+
+
+def test_casts_of_split_logits_are_operations() -> None:
+    """The loss casts 2 x 512 x 4 logits to float32 and back within DTensor, where autograd does not decompose `to`."""
+    step = captured("fsdp=2,tp=2", precision=Precision.AMP_BFLOAT16)
+
+    logits = 2 * 512 * 4
+    casts = (each for each in step.operations if each.phase is F and each.name == "aten._to_copy.default")
+    made = [step.storages[step.tensors[each.operands[-1].memory].storage].nbytes for each in casts]
+    assert made[-3:-1] == [4 * logits, 2 * logits]
+    assert {each.element_type for each in step.storages if each.constant} == {"int64"}, "labels alone"
+
+
+def test_without_sequence_parallelism_all_ranks_have_all_tokens_between_pairs() -> None:
+    """A pair sums its result in forward, and the gradient of its input in backward; so does the head."""
+    step = captured("tp=2,sp=never")
+
+    assert sizes(step, F) == [("all_reduce", 65536)] * 5 + [("all_reduce", 4096)] * 3
+    assert sizes(step, B) == [("all_reduce", 65536)] * 5
+    assert sizes(step, Phase.UPDATE) == []
+
+
+def test_ranks_of_split_layers_are_neighbours_and_shards_are_apart() -> None:
+    """Under `fsdp=4,tp=2` ranks 0 and 1 have a layer together, of whose halves ranks 0, 2, 4 and 6 have a quarter each.
+
+    A layer has 12 x 16 x 16 + 64 numbers in split matrices and biases, and 16 + 4 x 16 in others, in float32. A rank
+    holds, with the embeddings of 8 x 16 and 512 x 16, the last normalization and the head, all of it but for padding.
+    """
+    step = captured("fsdp=4,tp=2")
+    split, whole = 12 * 16 * 16 + 64, 16 + 4 * 16
+    rest_split, rest_whole = 2 * 8 * 16, 512 * 16 + 32
+
+    shards = {(each.kind.value, each.nbytes) for each in collectives(step) if (each.ranks, each.stride) == (4, 2)}
+    layer, rest = 4 * (split // 2 + whole), 4 * (rest_split // 2 + rest_whole)
+    assert shards == {(kind, size) for kind in ("all_gather", "reduce_scatter") for size in (layer, rest)}
+    assert {(each.ranks, each.stride) for each in collectives(step)} == {(2, 1), (4, 2)}
+    given = sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS)
+    assert given == (2 * layer + rest) // 4
+    assert step.parameters == 2 * (split + whole) + rest_split + rest_whole
+
+
+def test_checkpoints_gather_tokens_again() -> None:
+    """Backward of a layer repeats its two gathers, and the scatter of attention, behind which the rest reads."""
+    step = captured("tp=2", checkpointing="full")
+
+    gather, scatter = ("all_gather", 65536), ("reduce_scatter", 65536)
+    again = [gather, scatter, gather]
+    layer = [*again, scatter, gather, scatter]
+    assert sizes(step, B) == [scatter, gather, *layer, gather, *layer, gather]
+    names = [each.name for each in step.operations if each.phase is B and each.name.startswith("_c10d")]
+    assert len(names) == 2 + 2 * 7
+
+
+def test_a_model_says_how_it_is_split() -> None:
+    """Of 8 x 16 numbers of the tied weight a rank has a half, of a block's 2,128 all but 16 of the second bias."""
+    step = captured("tp=2,sp=never", make_model=Planned)
+
+    given = [each for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS]
+    assert sum(each.nbytes for each in given) == 4 * (8 * 16 // 2 + 2 * ((2128 - 16) // 2 + 16))
+    assert [each.name for each in given].count("table.weight") == 1
+    assert step.parameters == 8 * 16 + 2 * 2128
+
+
+class Gathered(Decoder):
+    """Attention as of Phi-3 in transformers, on whole heads, and a head that is split by columns."""
+
+    tp_plan: ClassVar[dict[str, str]] = {
+        **{f"layers.*.attention.{each}_proj": "colwise_gather_output" for each in "qkv"},
+        "layers.*.attention.o_proj": "rowwise_split_input",
+        "head": "colwise",
+    }
+
+
+def test_columns_that_are_gathered_and_rows_of_a_whole_input() -> None:
+    """Attention gathers its input, and then queries, keys and values; all of 65,536 B, as what its rows scatter.
+
+    An MLP that the plan does not name is whole, on the tokens of the rank. The embedding is whole, too. In backward
+    gradients of the scatter are gathered, and those of the input of rows, of queries, keys and values, each split by
+    heads.
+    """
+    step = captured("tp=2", make_model=Gathered)
+
+    gather, scatter = ("all_gather", 65536), ("reduce_scatter", 65536)
+    assert sizes(step, F) == [*[*[gather] * 4, scatter] * 2, gather, *[("all_reduce", 4096)] * 3]
+    assert sizes(step, B) == [scatter, *[gather, gather, scatter] * 2, gather]
+
+
+def test_copies_of_split_layers_sum_their_parts() -> None:
+    """Half of what is split, and all else, in one bucket of ranks two apart; with ZeRO-1 each parameter is then sent.
+
+    A layer has 12 x 16 x 16 + 64 numbers in split matrices and biases, and 16 + 4 x 16 in others; the embedding and the
+    head 8 x 16, positions 512 x 16, and the last normalization 32. Gradients of normalizations are summed over the
+    tokens of neighbours before.
+    """
+    held = 4 * (2 * ((12 * 16 * 16 + 64) // 2 + 80) + 2 * 8 * 16 // 2 + 512 * 16 + 32)
+    for layout in ("ddp=2,tp=2", "zero1=2,tp=2"):
+        step = captured(layout)
+        apart = [each for each in collectives(step) if each.stride == 2]
+        assert apart[0] == Collective(CollectiveKind.ALL_REDUCE, held, "float32", 2, 2)
+        assert sum(each.nbytes for each in apart[1:]) == (held if "zero1" in layout else 0)
+        assert sizes(step, B).count(("all_reduce", 64)) == 5 * 2
+        assert step.parameters == 2 * (12 * 16 * 16 + 64 + 80) + 2 * 8 * 16 + 512 * 16 + 32
+        given = (each.nbytes for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS)
+        assert sum(given) == held
+
+
+class Headless(Decoder):
+    """A decoder whose output layer is not split."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes = self.head
+        del self.head
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(numbers)
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.classes(self.norm(x))
+        return logits
+
+
+def test_without_a_split_head_ranks_have_all_tokens_behind_the_blocks() -> None:
+    """They gather 65,536 B behind the last; its gradient is already there, and that of the tokens is gathered again.
+
+    The embedding is whole as well, for no split head has as many rows. Gradients of normalizations are summed within
+    layers alone.
+    """
+    step = captured("tp=2", make_model=Headless)
+
+    pair = [("all_gather", 65536), ("reduce_scatter", 65536)]
+    assert sizes(step, F) == [*pair * 4, ("all_gather", 65536)]
+    assert sizes(step, B) == [*pair * 4, ("all_gather", 65536)]
+    assert sizes(step, Phase.UPDATE) == [("all_reduce", 64)] * (4 * 2 * 3)
+
+
+class ThreeHeads(Decoder):
+    """A decoder with a configuration as of transformers."""
+
+    config = SimpleNamespace(num_attention_heads=3)
+
+
+class Packed(Decoder):
+    """Attention of PyTorch, whose three matrices are one parameter."""
+
+    tp_plan: ClassVar[dict[str, str]] = {"layers.*.mlp.fc1": "colwise", "layers.*.mlp.fc2": "rowwise"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.layers:
+            layer.attention = nn.MultiheadAttention(WIDTH, 2)
+
+
+def with_heads(model: type[Decoder], heads: int) -> nn.Module:
+    made = model()
+    for each in made.modules():
+        if isinstance(each, Attention):
+            each.num_heads = heads
+    return made
+
+
+def test_attention_that_counts_its_heads_has_those_of_a_rank() -> None:
+    """Of eight heads four: the same operators as where the number of heads is left open."""
+    counted = captured("tp=2", make_model=partial(with_heads, Decoder, HEADS))
+
+    assert [each.name for each in counted.operations] == [each.name for each in captured("tp=2").operations]
+
+
+class Dense(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.dense(x)
+        return y
+
+
+class Layered(nn.Module):
+    """An MLP of a layer as BERT has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.intermediate, self.output = Dense(WIDTH, 4 * WIDTH), Dense(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = x + self.output(torch.relu(self.intermediate(x)))
+        return y
+
+
+class Positioned(nn.Module):
+    """Holds positions beside the layer before its blocks, as a vision transformer does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.positions = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.zeros(1, 4, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.patches(x) + self.positions
+        return y
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.layers = Positioned(), nn.ModuleList(Layered() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.before(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("data", ["", "ddp=2,", "fsdp=2,"])
+def test_layers_are_named_by_their_owners_and_parameters_beside_modules_are_whole(data: str) -> None:
+    """Of 2 x 4 x 16 numbers in float32 each pair gathers its tokens and scatters its result; all are gathered at last.
+
+    A rank has half of two matrices of 1,024 numbers and of 64 biases of each layer, the other 16 biases, and all of
+    16 x 16 + 16 + 4 x 16 before the layers; as a shard half of that, but all of the positions, which are one row.
+    """
+    step = captured(f"{data}tp=2", make_model=Encoder, make_inputs=lambda: ((torch.randn(2, 4, WIDTH),), {}))
+
+    split = [(each.kind.value, each.nbytes) for each in collectives(step, F) if each.stride == 1]
+    assert split == [*[("all_gather", 512), ("reduce_scatter", 512)] * 2, ("all_gather", 512)]
+    held = 4 * (2 * ((2 * 1024 + 64) // 2 + 16) + 16 * 16 + 16 + 4 * 16)
+    given = sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS)
+    assert given == ((held + 4 * 4 * 16) // 2 if "fsdp" in data else held)
+
+
+def test_a_block_that_is_split_itself_gathers_its_input() -> None:
+    """2 x 4 x 16 numbers in float32; its result is scattered, and all tokens are gathered for the head."""
+    step = captured("tp=2", make_model=Planned, make_inputs=lambda: ((torch.zeros(2, 4, dtype=torch.int64),), {}))
+
+    pair = [("all_gather", 512), ("reduce_scatter", 512)]
+    assert sizes(step, F)[:6] == [("all_reduce", 512), *pair * 2, ("all_gather", 512)]
+
+
+class Onesided(Net):
+    """Blocks with layers that are split by columns alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for block in self.blocks:
+            block.fc1 = block.wide
+            block.up = block.narrow
+            del block.wide, block.narrow
+
+
+class FixedHeads(Decoder):
+    """Says how it is split, and has all heads on each rank."""
+
+    tp_plan: ClassVar[dict[str, str]] = {
+        **{f"layers.*.attention.{each}_proj": "colwise" for each in "qkv"},
+        "layers.*.attention.o_proj": "rowwise",
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "model", "message"),
+    [
+        ("tp=2", Net, "blocks.0.wide: nothing says how it is split; expected layers of nn.Linear named q_proj"),
+        ("tp=2", Onesided, "blocks.0: nothing says how it is split"),
+        ("tp=16", Decoder, "head: has 8 outputs, expected a multiple of tp=16"),
+        (
+            "tp=3",
+            lambda: Decoder(24, 9),
+            "gets a tensor of 2x512x24, expected samples x tokens x features with a multiple",
+        ),
+        ("tp=2", Packed, "layers.0.attention: holds in_proj_weight, in_proj_bias beside modules"),
+        ("ddp=2,tp=2,sp=never", Planned, "head.weight: is shared with another module"),
+        ("tp=2", partial(with_heads, FixedHeads, HEADS), "under tp=2 a rank has some of the heads, expected -1"),
+        ("tp=2", partial(with_heads, Decoder, 3), "layers.0.attention: num_heads is 3, expected a multiple of tp=2"),
+        ("tp=2", ThreeHeads, "ThreeHeads: num_attention_heads is 3, expected a multiple of tp=2"),
+        ("tp=2", lambda: nn.Linear(4, 4), "Linear has neither a `tp_plan` nor a list of equal blocks"),
+        (
+            "tp=2",
+            lambda: planned({"blocks.*.wide": "moe_tp_experts"}),
+            "tp_plan says 'moe_tp_experts', expected one of colwise",
+        ),
+        (
+            "tp=2",
+            lambda: planned({"blocks.*": "colwise"}),
+            "blocks.0: is a Block, expected an nn.Linear or nn.Embedding",
+        ),
+        ("tp=2", lambda: planned({"head.weight": "colwise"}), "head.weight: tp_plan splits a parameter"),
+        ("tp=2", lambda: planned(["wide"]), "tp_plan of Planned is a list, expected a dictionary"),
+    ],
+)
+def test_a_model_that_cannot_be_split_is_refused(layout: str, model: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(CaptureError, match=re.escape(message)):
+        captured(layout, make_model=model)
+
+
+def planned(plan: object) -> nn.Module:
+    model = Planned()
+    model.tp_plan = plan  # type: ignore[misc, assignment]  # of any kind, as a user may write
+    return model
