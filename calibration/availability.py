@@ -1,4 +1,4 @@
-"""Check that PyTorch can be imported, by a module that does without it, to say so in one line where it cannot."""
+"""A check that PyTorch can be imported, which needs no PyTorch and raises an error of one line."""
 
 import re
 

@@ -17,13 +17,13 @@ from calibration.capture.failures import about_heads, failure_outside, refuse_fl
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.initial_storages import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
-from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
 from calibration.capture.program import Program
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
+from calibration.capture.running_module import ModuleTracker
 from calibration.capture.schemas import OperatorMode
 from calibration.capture.storages import StorageTable, size_of
 from calibration.capture.tape import Tape, freed_by_program

@@ -67,7 +67,7 @@ def _of_one_model(requests: Iterable[Request]) -> Iterator[Answer]:
         require_torch("capture")
         # Fake tensors import it. What was imported stays, and each capture begins with a collection of garbage.
 
-        from calibration.capture.sources import captured_together
+        from calibration.capture.request_capture import captured_together
 
         if not gc.get_freeze_count():
             gc.freeze()

@@ -1,4 +1,4 @@
-"""In-place operations of autograd, which PyTorch replaces under dispatch modes and for tensor subclasses.
+"""Operations that autograd runs in place, but not in a capture: PyTorch replaces them under dispatch modes.
 
 It does so in a capture (`isTensorSubclassLike` in `ATen/TensorSubclassLikeUtils.h`). A run without modes accumulates
 gradients that meet at a node in the first of them, if nothing else holds it (`accumulate` in

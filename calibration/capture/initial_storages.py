@@ -6,7 +6,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.iteration import Iteration
-from calibration.capture.modules import ModuleTracker
+from calibration.capture.running_module import ModuleTracker
 from calibration.capture.storages import StorageTable, local_of
 from vdnnsim.dnn.step import BufferKind
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibration.capture.eight_bit import EIGHT_BIT
+from calibration.capture.adam8bit import EIGHT_BIT
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 

@@ -13,7 +13,6 @@ from torch._ops import OpOverload
 
 from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
-from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import (
     ForwardPasses,
     NodeTracker,
@@ -25,6 +24,7 @@ from calibration.capture.nodes import (
 from calibration.capture.operator_work import Effort, arithmetic_type, effort_of, traffic_of, widest_type
 from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
+from calibration.capture.running_module import ModuleTracker
 from calibration.capture.schemas import (
     RECORD_STREAM,
     OperatorMode,

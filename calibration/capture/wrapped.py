@@ -1,4 +1,4 @@
-"""Models that are wrapped for several GPUs or by torch.compile, which cannot be captured or planned as they are."""
+"""Models that are wrapped for several GPUs or by torch.compile: recognized, and unwrapped or refused."""
 
 import warnings
 from collections.abc import Container, Iterator

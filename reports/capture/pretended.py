@@ -18,7 +18,7 @@ import torch
 from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.iteration import prepare
 from calibration.capture.request import Request
-from calibration.capture.sources import program_of
+from calibration.capture.request_capture import program_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.hardware.profile import find_profile, load_profile

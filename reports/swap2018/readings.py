@@ -8,7 +8,7 @@ from typing import Final
 from reports.readings import PaperReading, ReadingRows, labelled_policy, on_all_cores, read_readings
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim, read_network
-from vdnnsim.claims.replays import stretched
+from vdnnsim.claims.slower_machine import slower_machine
 from vdnnsim.claims.swap2018.runs import METRICS, NONE, VGG, Iteration, Place, ServerRuns, first_row, iteration_of
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PolicyError
@@ -76,7 +76,7 @@ class ReadRuns(ServerRuns):
 
     def server(self, hardware: str) -> Server:
         machine, slowdown = self.reading.change(self.machines[hardware]), self._slowdown(hardware)
-        return machine if slowdown == 1 else stretched(machine, slowdown)
+        return machine if slowdown == 1 else slower_machine(machine, slowdown)
 
     def _slowdown(self, hardware: str) -> float:
         if hardware not in self._slowdowns:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from reports.readings import labelled_policy
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.claims.cached_method import cached_method
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import remembered
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns, plans_of
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.networks import build_network
@@ -85,7 +85,7 @@ class SharedRuns(VdnnRuns):
     def _asked(self, case: NetworkBatch, policy: Policy) -> Hashable:
         return case, type(policy), policy, ranks_seen(policy, self._ranks(case))
 
-    @remembered
+    @cached_method
     def _ranks(self, case: NetworkBatch) -> Ranks:
         return ranks(self.simulator(*case).costs)
 

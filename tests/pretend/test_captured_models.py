@@ -8,7 +8,7 @@ from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.program import Program
-from calibration.capture.sources import compare
+from calibration.capture.request_capture import compare
 from tests.calibration.capture.programs import PROGRAMS, program
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision

@@ -14,7 +14,7 @@ from tests.apply.training import requested
 from tests.pretend.test_apply import part_of_plain, perceptron, planned, train
 from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.history import recorded
-from vdnnsim.api.planned import Planned
+from vdnnsim.api.model_plan import Planned
 from vdnnsim.api.planning import plan
 from vdnnsim.errors import PlanWarning
 from vdnnsim.plans.repetition import resident_buffers

@@ -162,7 +162,7 @@ def capture(  # noqa: PLR0913  # the words of the command
 
         require_torch("capture")
         from calibration.capture.capture import CaptureDevice
-        from calibration.capture.objects import captured_object, resized
+        from calibration.capture.object_capture import captured_object, resized
 
         if image is not None or tokens is not None:
             raise CaptureError("image and tokens are for a model by name or file, expected inputs")

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from vdnnsim.api.planned import Planned, PlanRequest
+from vdnnsim.api.model_plan import Planned, PlanRequest
 from vdnnsim.errors import CaptureError
 
 __all__ = ["PlanRequest", "Planned", "plan", "request_plan"]
@@ -97,7 +97,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.reservation import cublaslt_bytes
     from calibration.apply.user_state import protecting_user_tensors
     from calibration.capture.capture import CaptureDevice
-    from calibration.capture.objects import captured_object
+    from calibration.capture.object_capture import captured_object
     from calibration.capture.wrapped import refuse_compiled
     from vdnnsim.api.captured import precision_named
     from vdnnsim.api.scenarios import chosen_memory_model, profile_of, with_memory

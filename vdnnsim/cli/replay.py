@@ -21,7 +21,7 @@ from vdnnsim.cli.options import (
     prints_table,
 )
 from vdnnsim.cli.output import Output, report_folder, write_result
-from vdnnsim.cli.question import POLICY, Question, asks_scenario
+from vdnnsim.cli.scenario_input import POLICY, Question, asks_scenario
 from vdnnsim.cli.study import StudyCommand
 from vdnnsim.errors import PolicyError
 from vdnnsim.files.packaged import PROFILES, SCENARIOS, STUDIES

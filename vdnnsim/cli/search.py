@@ -22,7 +22,7 @@ from vdnnsim.cli.options import (
     prints_table,
 )
 from vdnnsim.cli.output import Output, report_folder
-from vdnnsim.cli.question import POLICY, Question, asks_scenario, model_question, refuse_mixture
+from vdnnsim.cli.scenario_input import POLICY, Question, asks_scenario, model_question, refuse_mixture
 from vdnnsim.errors import InputError
 from vdnnsim.files.packaged import SCENARIOS
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from vdnnsim.cost.attention_time import attention_taken
+from vdnnsim.cost.fused_attention import attention_taken
 from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload

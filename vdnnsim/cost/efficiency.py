@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from vdnnsim.cost.attention_time import FUSED, AttentionKernel
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.fused_attention import FUSED, AttentionKernel
 from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.rate_origins import RatedModel
 from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Final
 
-from vdnnsim.cost.attention_time import AttentionKernel
+from vdnnsim.cost.fused_attention import AttentionKernel
 from vdnnsim.cost.parameters import check_parameters
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.units import ElementType

@@ -46,7 +46,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from vdnnsim.cost.attention_time import AttentionKernel, attention_work
 from vdnnsim.cost.convolution_shape import (
     TILE_CHANNELS,
     ConvolutionShape,
@@ -58,6 +57,7 @@ from vdnnsim.cost.convolution_shape import (
 )
 from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
+from vdnnsim.cost.fused_attention import AttentionKernel, attention_work
 from vdnnsim.cost.power_limit import clock_within_limit
 from vdnnsim.cost.thread_limits import joined_sum_wait_s, normalization_wait_s, single_elements_s
 from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s

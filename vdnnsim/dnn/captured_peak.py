@@ -1,4 +1,4 @@
-"""What is live at the peak of a captured step, in words: the bytes that bind where nothing helps."""
+"""What is live at the peak of a captured step, in words and bytes."""
 
 from collections import Counter
 

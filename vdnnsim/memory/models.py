@@ -18,10 +18,10 @@ from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, settings_of
 from vdnnsim.memory.cuda_malloc import Driver
 from vdnnsim.memory.free_pieces import FreePieces
+from vdnnsim.memory.mxnet import place_mxnet
 from vdnnsim.memory.online import Block, OnlinePool, serve
 from vdnnsim.memory.packing import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-from vdnnsim.memory.storages import place_mxnet
 from vdnnsim.units import MIB
 
 MAPPED_BYTES: Final = 2 * MIB

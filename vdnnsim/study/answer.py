@@ -23,9 +23,9 @@ from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
+from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.largest_batch import Need, find_edge
 from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
-from vdnnsim.study.trials import Trials
 
 PLAIN: Final = "pytorch"
 POLICIES: Final = ("checkpoint", "save_on_cpu")
@@ -62,7 +62,7 @@ def answer(
         budget: that may be spent, with what is known already; it gets what was tried. What was not tried is a way with
             that reason.
     """
-    asking = _Asking(Trials.begin(scenario, result, types, budget or ReplayBudget()))
+    asking = _Asking(AnswerReplays.begin(scenario, result, types, budget or ReplayBudget()))
     for way in asking.ways():
         asking.done.append(way)
         found(way)
@@ -71,9 +71,9 @@ def answer(
 
 @dataclass
 class _Asking:
-    trials: Trials
+    trials: AnswerReplays
     done: list[Way] = field(default_factory=list)
-    loops: list[Trials] = field(default_factory=list)
+    loops: list[AnswerReplays] = field(default_factory=list)
     lacking: list[Loop] = field(default_factory=list)
 
     def ways(self) -> Iterator[Way]:
@@ -140,13 +140,13 @@ class _Asking:
         if plain.in_pieces and trials.scenario.memory_model is MemoryModel.PYTORCH:
             yield trials.with_growing_segments(PLAIN)
 
-    def _policies(self, trials: Trials, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
+    def _policies(self, trials: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
         """Yield policies that were not asked about."""
         for name in names:
             if trials.named(name).label not in asked:
                 yield from self._tried(trials, name)
 
-    def _policies_in(self, trials: Trials) -> Iterator[Way]:
+    def _policies_in(self, trials: AnswerReplays) -> Iterator[Way]:
         """Yield policies in another loop, unless that fits: what recomputes or offloads is slower than a plain one."""
         if trials.loop.checkpointing or any(way.fits for way in self._plain() if way.loop == trials.loop):
             return
@@ -164,24 +164,24 @@ class _Asking:
                 for are_likely in (True, False):
                     yield from self._micro_batches(trials, name, are_likely=are_likely)
 
-    def _tried(self, trials: Trials, name: str) -> Iterator[Way]:
+    def _tried(self, trials: AnswerReplays, name: str) -> Iterator[Way]:
         """Yield a policy as it is applied, and in a plain loop with segments that grow where addresses fail."""
         way = trials.tried(name)
         yield way
         if way.in_pieces:
             yield trials.with_growing_segments(name)
 
-    def _can_fit(self, trials: Trials) -> bool:
+    def _can_fit(self, trials: AnswerReplays) -> bool:
         return trials.floor_bytes <= trials.room_bytes
 
-    def _with_growing_segments(self, trials: Trials) -> Iterator[Way]:
+    def _with_growing_segments(self, trials: AnswerReplays) -> Iterator[Way]:
         """Yield a plain loop again where its bytes fit, in segments that grow."""
         label = trials.named(PLAIN).label
         in_pieces = any(way.in_pieces and way.policy == label for way in self.done)
         if in_pieces and trials.scenario.memory_model is MemoryModel.PYTORCH:
             yield trials.with_growing_segments(PLAIN)
 
-    def _micro_batches(self, trials: Trials, name: str, *, are_likely: bool = True) -> Iterator[Way]:
+    def _micro_batches(self, trials: AnswerReplays, name: str, *, are_likely: bool = True) -> Iterator[Way]:
         """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
 
         Nothing where an estimate says otherwise than `are_likely` whether any fit.
@@ -268,7 +268,7 @@ class _Asking:
         reason = f"no faster plan than that of {best.policy} was found in {SEARCH_LIMIT} of processor time"
         return replace(found, iteration_s=0.0, held_bytes=0, in_pieces=False, reason=reason, untried=True)
 
-    def _least(self) -> Trials:
+    def _least(self) -> AnswerReplays:
         held = {way.loop: way.held_bytes for way in self._plain() if way.held_bytes}
         # A search recomputes what it likes.
         whole = (each for each in (self.trials, *self.loops) if not each.loop.checkpointing)
@@ -281,7 +281,7 @@ class _Asking:
         yield from (way for way in self.done if way.change is Change.POLICY and way.policy == label)
 
 
-def _estimated(trials: Trials, held_bytes: int, batch_size: int) -> int:
+def _estimated(trials: AnswerReplays, held_bytes: int, batch_size: int) -> int:
     """Return the bytes of a batch if what is not held throughout grew with it."""
     growing = max(0, held_bytes - trials.scenario.server.gpu.context_bytes - trials.held_bytes)
     return trials.held_bytes + growing * batch_size // trials.workload.part_size

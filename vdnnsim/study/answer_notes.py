@@ -7,11 +7,11 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import LARGE, Loop
 from vdnnsim.files.messages import listed
-from vdnnsim.study.trials import Trials
+from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.units import format_bytes
 
 
-def notes(trials: Trials, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
+def notes(trials: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
     """Yield which bytes bind, and what cannot help.
 
     Args:

@@ -34,7 +34,7 @@ from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import MEMONGER, OF_CONVOLUTIONS, PLAIN, POLICIES
-from vdnnsim.study.one_machine import Card
+from vdnnsim.study.policies_on_machine import PoliciesOnMachine
 
 SCHEMA_VERSION: Final = 1
 TRIED: Final = (PLAIN, *POLICIES, *OF_CONVOLUTIONS, "optimal(time_limit=10 s)")
@@ -102,7 +102,7 @@ def rank_machines(
     """
     # What does not fit a large card need not be tried on a small one.
     order = sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes)
-    cards = {at: Card.of(scenario, profiles[at]) for at in order}
+    cards = {at: PoliciesOnMachine.of(scenario, profiles[at]) for at in order}
     found: dict[int, Offer | Unfit] = {}
     known: dict[str, int] = {}
     policies = sorted(scenario.policies, key=is_search)

@@ -10,7 +10,7 @@ from torch import nn
 from calibration.capture.capture import CaptureDevice, capture, capture_batches
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Program
-from calibration.capture.sources import compare
+from calibration.capture.request_capture import compare
 from tests.calibration.capture.programs import PROGRAMS, numbers, program
 from tests.calibration.capture.real_run import run_really
 from vdnnsim.dnn.captured_accumulation import accumulating

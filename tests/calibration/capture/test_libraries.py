@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.capture import libraries, sources
+from calibration.capture import libraries, request_capture
 from calibration.capture.hub_models import HubModel, hub_model, hub_models
 from calibration.capture.libraries import NamedModel, library, unknown_name
 from calibration.capture.request import Request
-from calibration.capture.sources import captured_together, program_of
+from calibration.capture.request_capture import captured_together, program_of
 from calibration.capture.transformers_models import transformers_model
 from tests.refusals import refusal
 from vdnnsim.errors import CaptureError
@@ -130,15 +130,15 @@ def test_an_unknown_name_of_the_hub_is_asked_for_its_configuration() -> None:
 def three_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of them have `net`."""
     names = {"torchvision": ["net", "vision"], "timm": ["net", "image"], "transformers": ["text"]}
-    monkeypatch.setattr(sources, "find_spec", str)
+    monkeypatch.setattr(request_capture, "find_spec", str)
 
     def model(library_name: str, name: str) -> NamedModel:
         return NamedModel(nn.Identity, image=(3, 4, 4), note=f"{name} of {library_name}")
 
-    monkeypatch.setattr(sources, "NAMED", {each: partial(model, each) for each in names})
+    monkeypatch.setattr(request_capture, "NAMED", {each: partial(model, each) for each in names})
     for library_name, known in names.items():
-        monkeypatch.setattr(sources, f"{library_name}_names", partial(list, known))
-    monkeypatch.setattr(sources, "library_version", lambda name: f"{name} 1")
+        monkeypatch.setattr(request_capture, f"{library_name}_names", partial(list, known))
+    monkeypatch.setattr(request_capture, "library_version", lambda name: f"{name} 1")
 
 
 @pytest.mark.usefixtures("three_libraries")
@@ -159,7 +159,7 @@ def test_a_name_that_no_library_or_several_have_is_refused() -> None:
 
 
 def test_a_name_alone_without_libraries_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "find_spec", lambda _: None)
+    monkeypatch.setattr(request_capture, "find_spec", lambda _: None)
     assert refused("net").endswith("no library of models is installed: pip install torchvision timm transformers")
 
 

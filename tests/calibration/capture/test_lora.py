@@ -12,7 +12,7 @@ from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Arguments, Program
-from calibration.capture.sources import compare
+from calibration.capture.request_capture import compare
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibration.capture.request import Request, parse_image
-from calibration.capture.sources import captured_together, program_of
+from calibration.capture.request_capture import captured_together, program_of
 from tests.refusals import refusal
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import vdnnsim
-from calibration.capture.objects import resized
+from calibration.capture.object_capture import resized
 from tests.refusals import refusal
 from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
 from vdnnsim.api.captured import model_of

@@ -3,10 +3,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from vdnnsim.cost.attention_time import AttentionKernel, attention_taken
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.fused_attention import AttentionKernel, attention_taken
 from vdnnsim.cost.power_limit import clock_within_limit
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.layers import Phase

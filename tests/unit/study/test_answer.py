@@ -32,8 +32,8 @@ from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import _Asking, answer
+from vdnnsim.study.answer_replays import AnswerReplays, held_bytes
 from vdnnsim.study.replay_budget import ReplayBudget
-from vdnnsim.study.trials import Trials, held_bytes
 from vdnnsim.units import Precision, format_bytes, format_seconds
 
 PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
@@ -238,7 +238,7 @@ def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
     ]
     assert [way.iteration_s for way in ranked(ways)] == [1.0, 2.0, 0.1]
     scenario, result, _ = large
-    asking = _Asking(Trials.begin(scenario, result, TYPES, ReplayBudget(0)))
+    asking = _Asking(AnswerReplays.begin(scenario, result, TYPES, ReplayBudget(0)))
     asking.done = [msgspec.structs.replace(way, is_applied=True) for way in ways]
     found = [
         asking._compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds, cut_short=True))  # noqa: SLF001
@@ -306,7 +306,7 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
         "Does not fit: pytorch(p) needs 92.0 MiB of 84.0 MiB, of which 72.0 MiB are allocated."
     )
     for operations, tried in ((1000, [(True, False, False), (False, True, False)]), (0, [(False, False, True)])):
-        asking = _Asking(Trials.begin(scenario, result, TYPES, ReplayBudget(operations)))
+        asking = _Asking(AnswerReplays.begin(scenario, result, TYPES, ReplayBudget(operations)))
         found = list(asking._in_loop(loop))  # noqa: SLF001
         assert [(way.in_pieces, way.fits, way.untried) for way in found] == tried
         assert [way.expandable for way in found] == [False, True][: len(found)]

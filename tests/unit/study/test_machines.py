@@ -29,7 +29,7 @@ from vdnnsim.report.plots.style import house_style
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study import one_machine
+from vdnnsim.study import policies_on_machine
 from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
 from vdnnsim.study.points.resolve import Resolver
 from vdnnsim.units import Precision
@@ -138,13 +138,13 @@ def test_what_does_not_fit_a_large_card_is_not_planned_for_a_small_one(
         load_profile(shipped_folder(PROFILES) / f"{each}.yaml") for each in ("titan_xp", "rtx_4090", "a100_80gb")
     ]
     planned: list[str] = []
-    replayed = one_machine._replayed  # noqa: SLF001
+    replayed = policies_on_machine._replayed  # noqa: SLF001
 
     def noted(asked: Scenario, *others: Any) -> Any:  # noqa: ANN401
         planned.append(asked.server.name)
         return replayed(asked, *others)
 
-    monkeypatch.setattr(one_machine, "_replayed", noted)
+    monkeypatch.setattr(policies_on_machine, "_replayed", noted)
     ranking = rank_machines(scenario, profiles)
     assert planned == ["a100_80gb"]
     assert [each.name for each in ranking.unfit] == ["titan_xp", "rtx_4090", "a100_80gb"]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from vdnnsim.claims.replays import remembered, stretched
+from vdnnsim.claims.cached_method import cached_method
+from vdnnsim.claims.slower_machine import slower_machine
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -87,12 +88,12 @@ class LayrubRuns:
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
     _plans: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
 
-    @remembered
+    @cached_method
     def simulator(self, case: LayrubCase) -> Simulator:
         server = self.machines[case.hardware]
         costs: CostModel = self._costs(case.hardware)
         if case.slowdown != 1:
-            server, costs = stretched(server, case.slowdown), AdjustedCosts(costs, partial(_slower, case.slowdown))
+            server, costs = slower_machine(server, case.slowdown), AdjustedCosts(costs, partial(_slower, case.slowdown))
         return Simulator.of(
             self._workload(case.network, case.batch_size),
             server,
@@ -103,11 +104,11 @@ class LayrubRuns:
             cost_model=costs,
         )
 
-    @remembered
+    @cached_method
     def _costs(self, hardware: str) -> ServerCosts:
         return ServerCosts(self.machines[hardware])
 
-    @remembered
+    @cached_method
     def _workload(self, network: str, batch_size: int) -> Workload:
         return Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
 
@@ -124,7 +125,7 @@ class LayrubRuns:
         # Barriers take a share of the time of a kernel.
         return _at_pace(plan, case.slowdown) if policy.startswith("layrub") else plan
 
-    @remembered
+    @cached_method
     def _placed(self, alone: LayrubCase, policy: str) -> _Placed:
         plan = self.plan(alone, policy)
         placement = place_in(self.simulator(alone), plan, pool_of(policy))
@@ -140,7 +141,7 @@ class LayrubRuns:
         fits = runtime <= gpu.memory_bytes and placed.host_bytes <= simulator.limits.host_bytes
         return Memory(runtime, fits=fits)
 
-    @remembered
+    @cached_method
     def maps_bytes(self, case: LayrubCase, policy: str) -> int:
         """Peak of activations and their gradients with shared regions, without batches that Caffe reads ahead."""
         plan = self.plan(case, policy)
@@ -164,7 +165,7 @@ class LayrubRuns:
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
         return sum(workload.map_bytes(index) for index in inside)
 
-    @remembered
+    @cached_method
     def iteration_s(self, case: LayrubCase, policy: str) -> float:
         return self.replay(case, self.plan(case, policy)).iteration_s
 
@@ -175,7 +176,7 @@ class LayrubRuns:
         server_trace = simulator.replay(plans, [place_in(simulator, each, MemoryModel.IDEAL) for each in plans])
         return max(server_trace.gpus, key=lambda trace: trace.iteration_s)
 
-    @remembered
+    @cached_method
     def largest(self, case: LayrubCase, policy: str) -> LargestBatch:
         """The largest batch that fits; that of the case is the first guess."""
         simulator = self.simulator(case)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from vdnnsim.claims.cached_method import cached_method
 from vdnnsim.claims.check import Metric, Metrics
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.replays import remembered, stretched
+from vdnnsim.claims.slower_machine import slower_machine
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
@@ -108,16 +109,16 @@ class ServerRuns:
             gradients=Aggregation.CPU if place.gpus > 1 else None,
         )
 
-    @remembered
+    @cached_method
     def server(self, hardware: str) -> Server:
         """The machine, at the speed of the paper without swap if that is stated."""
         machine, first = self.machines[hardware], first_row(hardware)
         if first is None:
             return machine
         replayed = iteration_of(self.scenario(first.place, VGG, first.batch_size, (NONE,), machine))
-        return stretched(machine, first.iteration_s / replayed.seconds)
+        return slower_machine(machine, first.iteration_s / replayed.seconds)
 
-    @remembered
+    @cached_method
     def iteration(self, place: Place, network: str, batch_size: int, policy: str) -> Iteration:
         return iteration_of(self.scenario(place, network, batch_size, (policy,)))
 
@@ -125,7 +126,7 @@ class ServerRuns:
         """Seconds of an iteration on the slowest GPU."""
         return self.iteration(place, network, batch_size, policy).seconds
 
-    @remembered
+    @cached_method
     def largest(self, place: Place, network: str, policy: str) -> LargestBatch:
         """The largest batch that fits on every GPU."""
         (found,) = largest_batches(self.scenario(place, network, _FIRST_GUESS, (policy,)))

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.claims.cached_method import cached_method
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import remembered
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
@@ -39,7 +39,7 @@ class VdnnRuns:
     pinned_memory: PinnedMemory = PinnedMemory.ARENA
     _types: PolicyTypes = field(default_factory=known_policies)
 
-    @remembered
+    @cached_method
     def simulator(self, network: str, batch_size: int) -> Simulator:
         """The workload of a network with its costs on this machine."""
         return Simulator.of(self._workload((network, batch_size)), self.server, self.memory_model, self.pinned_memory)
@@ -50,7 +50,7 @@ class VdnnRuns:
     def policy(self, label: str) -> Policy:
         return resolve_policy(label, self._types)
 
-    @remembered
+    @cached_method
     def result(self, network: str, batch_size: int, policy: str) -> PolicyResult:
         """The replay of a policy; `base(p)` is the oracular baseline."""
         oracle = None if policy == ORACLE else self.oracle(network, batch_size).metrics

@@ -49,12 +49,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.attention_time import AttentionKernel
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.efficiency_parameters import operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.fit.least_squares import START, FitRow, FittedModel
+from vdnnsim.cost.fused_attention import AttentionKernel
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Server

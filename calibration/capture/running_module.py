@@ -1,4 +1,4 @@
-"""The module of a model that is running."""
+"""Which module of a model is running, tracked by hooks on forward."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

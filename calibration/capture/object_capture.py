@@ -1,4 +1,4 @@
-"""Captures of a model, or a function that makes it, with its inputs, as a notebook has them."""
+"""Captures of a model that is a Python object, or of a function that makes it, with its inputs."""
 
 import copy
 import inspect
@@ -17,7 +17,7 @@ from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Program
 from calibration.capture.request import LIBRARIES, LoopOptions
-from calibration.capture.sources import with_notes
+from calibration.capture.request_capture import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
 from calibration.capture.wrapped import EAGER, as_module, refuse_spread

@@ -1,4 +1,4 @@
-"""What is tried for a workload on one of several machines: policy after policy, until the time is over."""
+"""Policies tried one after the other on one machine of a ranking, until the time is over, and the fastest that fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES, SEARCH
-from vdnnsim.study.trials import held_bytes
+from vdnnsim.study.answer_replays import held_bytes
 from vdnnsim.units import Precision, format_bytes
 
 _KEEPING_STATES: Final = frozenset(each.partition("(")[0] for each in (PLAIN, *POLICIES, *OF_CONVOLUTIONS, SEARCH))
@@ -35,8 +35,8 @@ def _keeps_states(policy: Policy) -> bool:
 
 
 @dataclass
-class Card:
-    """What was tried on one machine.
+class PoliciesOnMachine:
+    """The policies that were tried on one machine.
 
     Attributes:
         scenario: on it; of a captured model in memory that surely fits, as `run` has it. None where it is not suited.
@@ -51,7 +51,7 @@ class Card:
     untried: list[Policy] = field(default_factory=list)
 
     @classmethod
-    def of(cls, scenario: Scenario, profile: Profile) -> "Card":
+    def of(cls, scenario: Scenario, profile: Profile) -> "PoliciesOnMachine":
         """Return a machine on which nothing was tried."""
         try:
             server = _suited(scenario, profile.server)

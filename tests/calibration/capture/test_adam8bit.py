@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import vdnnsim
-from calibration.capture.eight_bit import AdamW8bit, quantization_map
+from calibration.capture.adam8bit import AdamW8bit, quantization_map
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 

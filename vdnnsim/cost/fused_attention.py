@@ -1,4 +1,4 @@
-"""The kernels of fused attention, and their work beyond the FLOPs of the scores that a mask leaves.
+"""Fused attention: which kernel a card runs, and the FLOPs in whose time it does.
 
 PyTorch tries flash attention before memory-efficient attention, which takes float32 and masks, too. On Hopper and on
 Blackwell of data centers (9.x, 10.x) it tries cuDNN's first, from cuDNN 9.15.1 on, which PyTorch 2.11 brings with CUDA

@@ -1,4 +1,4 @@
-"""Storages of MXNet, which buffers share by a static plan, and which are never freed.
+"""MXNet's memory: storages that buffers share by a static plan, and that are never freed.
 
 A request takes a free storage: the smallest that is large enough, if it is at most 16 times as large; else the largest
 that is too small, if it is at least a sixteenth, which grows; else a new one. After planning, each storage is a

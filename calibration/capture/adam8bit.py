@@ -1,4 +1,4 @@
-"""Adam with states of 8 bits, as bitsandbytes has it.
+"""Adam and AdamW with states of 8 bits, as those of bitsandbytes.
 
 Dettmers et al., 8-bit Optimizers via Block-wise Quantization, arXiv:2110.02861. Of bitsandbytes 0.50
 (`optim/optimizer.py`, `init_state`): a state has a byte an element and the largest absolute value of each block of 256

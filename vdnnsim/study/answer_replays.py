@@ -1,4 +1,4 @@
-"""Replays of a captured model under other policies, in parts of its batch, in other loops and on other cards.
+"""Replays for an answer: a captured model under other policies, in micro-batches, in other loops and on other cards.
 
 What `vdnnsim apply` runs is replayed as it runs there: in one piece of memory that leaves as much of the card as peaks
 are known to be off. Micro-batches and smaller batches are plain loops under PyTorch's allocator.
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import msgspec
 
@@ -56,7 +57,7 @@ def held_bytes(step: CapturedStep) -> int:
 
 
 @dataclass(frozen=True)
-class Trials:
+class AnswerReplays:
     """Replays of one model in one loop.
 
     Attributes:
@@ -73,8 +74,8 @@ class Trials:
     loop: Loop = field(default_factory=Loop)
 
     @classmethod
-    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, budget: ReplayBudget) -> "Trials":
-        """Return the trials of a scenario."""
+    def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, budget: ReplayBudget) -> Self:
+        """Return the replays of a scenario in the loop that was captured."""
         return cls(scenario, result, types, budget, simulator_of(scenario).cost_model)
 
     @property
@@ -108,13 +109,13 @@ class Trials:
         server = replace(self.scenario.server, gpu=pool)
         return replace(self.scenario, server=server, memory_model=preallocated(self.scenario.memory_model))
 
-    def of(self, model: CapturedModel, loop: Loop) -> "Trials":
+    def of(self, model: CapturedModel, loop: Loop) -> Self:
         rounds = self.workload.rounds
         workload = model.workload(self.workload.part_size, None if loop.in_backward else rounds)
         return replace(self, scenario=replace(self.scenario, workload=workload, captured=model), loop=loop)
 
     @property
-    def without_limit(self) -> "Trials":
+    def without_limit(self) -> Self:
         return replace(self, budget=ReplayBudget(sys.maxsize, self.budget.known))
 
     def named(self, name: str) -> Policy:

@@ -1,4 +1,4 @@
-"""Programs of requests, their captures, and the comparison of two captures."""
+"""Captures of requests: the program that a request describes, its captured step, and a comparison of two steps."""
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping

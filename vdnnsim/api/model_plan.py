@@ -1,4 +1,4 @@
-"""The request of a plan for a model, and the plan with its prediction and its loop."""
+"""A plan for a model, as `vdnnsim.plan` returns it, with its prediction and its loop; and the request that makes it."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

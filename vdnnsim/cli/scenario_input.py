@@ -1,4 +1,4 @@
-"""The scenario of a command: of a file, or of a PyTorch model that is captured now.
+"""The scenario that a command is about: read from a file, or made of a PyTorch model that is captured now.
 
     --model my_model.py:make --batch 8 --hardware rtx_4090
 
@@ -40,7 +40,7 @@ POLICY: Final = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The scenario of a command.
+    """The scenario that a command is about.
 
     Attributes:
         types: known policies by name.
