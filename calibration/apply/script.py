@@ -155,7 +155,7 @@ class Script:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             if self._models:
                 return
-            raise CaptureError("the first backward: begins at no scalar, expected a loss")
+            raise CaptureError("the first backward: does not begin at a scalar, expected a loss")
         trained = trained_by(loss)
         used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
         unknown = [each for each in used if id(each.model) not in self._models]

@@ -38,7 +38,7 @@ def protecting_user_tensors(device: torch.device) -> Iterator[None]:
                 each.grad = None
     if given:
         raise CaptureError(
-            f"the loss: gives gradients to a tensor of shape {tuple(given[0].shape)} that is none of the model's, "
+            f"the loss: gives gradients to a tensor of shape {tuple(given[0].shape)} that is not the model's, "
             "expected a loss of the model's output; put both into one module"
         )
 

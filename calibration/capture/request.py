@@ -198,7 +198,7 @@ class Request(LoopOptions, frozen=True, kw_only=True):
         if Path(self.model).is_dir() and not _NAME.fullmatch(self.model):
             raise CaptureError(f"{file_name(Path(self.model))}: has no config.json, expected a folder with one")
         if not (name and (source or not colon) and (source or _NAME.fullmatch(name))):
-            raise CaptureError(f"{quote(self.model)} is no model; {_EXAMPLE}")
+            raise CaptureError(f"{quote(self.model)} is not a model; {_EXAMPLE}")
         if colon and not source.endswith(".py") and source not in LIBRARIES:
             raise CaptureError(
                 f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"

@@ -69,7 +69,7 @@ class PyTorchLibrary:
             # On the CPU it is a plain RuntimeError (c10/core/impl/alloc_cpu.cpp).
             if _NO_MEMORY not in str(refusal):
                 raise
-            raise OutOfDeviceMemory(f"{site.layer.name}: the machine has no room for {phase.value} alone") from refusal
+            raise OutOfDeviceMemory(f"{site.layer.name}: the machine lacks memory for {phase.value} alone") from refusal
 
 
 def _kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:

@@ -55,7 +55,7 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file() and not path.is_dir():
-                raise OutputError(f"{path}: is no regular file, expected a journal or nothing")
+                raise OutputError(f"{path}: is not a regular file, expected a journal or nothing")
             # A symbolic link would be followed.
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             self._file = os.fdopen(os.open(path, flags, 0o666), "a+b")

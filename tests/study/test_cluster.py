@@ -91,7 +91,7 @@ class Cut:
 )
 def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vdnnsim.study.cluster._PATIENCE_S", 0)
-    with pytest.raises(StudyError, match=f"{why}; what was finished is kept, the same command goes on"):
+    with pytest.raises(StudyError, match=f"{why}; finished points are kept, and the same command continues"):
         cluster_module._next(Cut(status), Cut(status))  # noqa: SLF001  # a scheduler that dies takes seconds to start
 
 
@@ -106,7 +106,9 @@ def test_a_dead_scheduler_ends_the_sweep() -> None:
         def result(self) -> object:
             raise CommClosedError("in <TCP (closed)>")
 
-    with pytest.raises(StudyError, match="the scheduler was lost; what was finished is kept, the same command goes on"):
+    with pytest.raises(
+        StudyError, match="the scheduler was lost; finished points are kept, and the same command continues"
+    ):
         cluster_module._next(Asked("running"), Cut("running"))  # noqa: SLF001  # as above
 
 

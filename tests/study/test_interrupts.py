@@ -13,7 +13,7 @@ from tests.study.kills import MAIN, begin, look, study_file
 from tests.toy import ROOT
 
 BATCHES = 60
-KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 240 points; the same command goes on\n")
+KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 240 points; the same command continues\n")
 
 
 @pytest.fixture(scope="module")

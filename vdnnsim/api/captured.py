@@ -165,7 +165,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         from calibration.capture.object_capture import captured_object, resized
 
         if image is not None or tokens is not None:
-            raise CaptureError("image and tokens are for a model by name or file, expected inputs")
+            raise CaptureError("image and tokens: found for a model in Python, expected inputs")
         if compile and real:
             raise CaptureError("compile: found with real tensors, expected real=False")
         device = CaptureDevice(real=real, compiled=compile)

@@ -37,12 +37,12 @@ def capture(
 ) -> None:
     """Record one iteration of a PyTorch MODEL without a GPU.
 
-    MODEL is FILE.py:NAME, a function without arguments that returns a torch.nn.Module, or a class of one; a name as
-    torchvision:resnet50, timm:convnext_base or meta-llama/Llama-3.1-8B, the library left out where one has it; or the
-    config.json of a model of huggingface.co, or its folder. All are made of a configuration, without weights and
-    downloads. A loss is the model's own, or one that fits its output, and that is said. The code of FILE is run as it
-    is: capture only what you would run. The file that is written runs nothing when it is read; of a
-    pipeline there is one for each rank.
+    MODEL is FILE.py:NAME, a function without arguments that returns a torch.nn.Module, or a class of one; a name, such
+    as torchvision:resnet50, timm:convnext_base or meta-llama/Llama-3.1-8B, without the library if only one has it; or
+    the config.json of a model of huggingface.co, or its folder. Named models are made of their configuration, with
+    random weights and without downloads. The loss is the model's own or, with a note, one that fits its output. The
+    code of FILE runs as it is: capture only what you would run. Reading the file that is written runs nothing; a
+    pipeline has one for each rank.
     """
     import msgspec
 
@@ -64,7 +64,7 @@ def capture(
     if hardware is not None:
         capability = compute_capability(load_profile(find_profile(hardware, Path())).server)
         if capability is None:
-            raise InputError(f"--hardware: of the chip of {hardware} no compute capability is known")
+            raise InputError(f"--hardware: the compute capability of {hardware} is unknown")
         request = msgspec.structs.replace(request, compute_capability=capability)
     path = Path(f"{request.short_name}{SUFFIX}") if out is None else out
     paths = [path]

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 def examples(folder: Path) -> None:
     """Copy scenarios, studies and hardware profiles to DIR.
 
-    Nothing that is there is written over. A profile in DIR is found before ours by what lies beside it.
+    Existing files are never overwritten. Scenarios in DIR find a profile in DIR before one of vdnnsim.
     """
     from shutil import copytree
 
     check_folder(folder)
     for name in (SCENARIOS, PROFILES):
         if (folder / name).exists():
-            raise OutputError(f"{folder / name}: is there already; move it away, or name another folder")
+            raise OutputError(f"{folder / name}: exists already; move it away, or name another folder")
     for name in (SCENARIOS, PROFILES):
         copytree(shipped_folder(name), folder / name)
     click.echo(
@@ -92,7 +92,7 @@ def networks(output: Output) -> None:
 @prints_table
 @POLICY_MODULE
 def policies(output: Output, policy_modules: Sequence[str]) -> None:
-    """List the policies and what their options may be, the default first."""
+    """List the policies and the choices of their options, the default first."""
     from vdnnsim.policies.registry import describe_options
 
     rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
@@ -105,10 +105,10 @@ def policies(output: Output, policy_modules: Sequence[str]) -> None:
 @click.option("--tree", "drawn", type=HARDWARE, help="Draw the links of one profile instead, by name or path.")
 @click.option("--sources", "traced", type=HARDWARE, help="Print where every number of one profile comes from instead.")
 def hardware(words: Sequence[str], output: Output, drawn: str | None, traced: str | None) -> None:
-    """List the cards that are shipped, one a line with its profiles, and how many rates are fitted to it.
+    """List the cards that come with vdnnsim, one a line, with their profiles and the number of rates fitted to each.
 
-    Those that have every WORD in the name of the card or of the profile, as `4090` or `x8`; by default all. With --csv
-    or --json a row is a profile.
+    By WORDs, as `4090` or `x8`, those that have every WORD in the name of the card or of the profile. With --csv or
+    --json each profile is a row.
     """
     from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
     from vdnnsim.report.tables.topology import topology_tree
@@ -192,7 +192,7 @@ def new_hardware(name: str) -> None:
         raise ProfileError(f"found {quote(name)}, expected a name of letters, digits and any of _.-, as rtx_5090")
     path = Path("hw_profiles") / f"{name}.yaml"
     if path.exists():
-        raise OutputError(f"{path}: is there already; move it away, or take another name")
+        raise OutputError(f"{path}: exists already; move it away, or choose another name")
     path.parent.mkdir(exist_ok=True)
     replace_file(path, template(name).encode())
     click.echo(f"wrote {path}; fill in every ..., then: vdnnsim check {path}", err=True)

@@ -78,8 +78,8 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
 ) -> None:
     """Measure a device, and write a hardware profile of it.
 
-    Interrupted, it keeps what was measured, and the same command goes on from there. Without networks it measures those
-    of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
+    If interrupted, it keeps what was measured, and the same command continues from there. Without networks it measures
+    those of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
     """
     from calibration.measure.kernel_cases import selected_workloads
     from vdnnsim.report.document import plain_table
@@ -129,14 +129,14 @@ def _measured(calibrator: "Calibrator") -> "Calibration":
         if journal.begun_anew is not None:
             click.echo(f"begins anew, and not where an earlier run ended: {journal.begun_anew}", err=True)
         if len(journal):
-            click.echo(f"goes on from {len(journal)} measurements of an earlier run", err=True)
+            click.echo(f"continues from {len(journal)} measurements of an earlier run", err=True)
         try:
             with ProgressBar() as bar:
                 return calibrator.calibrate(journal, bar)
         except BaseException:
             if len(journal):
                 kept = f"{len(journal)} measurements are kept in {journal.path}"
-                click.echo(f"{kept}; the same command goes on from there", err=True)
+                click.echo(f"{kept}; the same command continues from there", err=True)
             else:
                 journal.remove()
             raise
@@ -154,8 +154,8 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     """Execute plans on a device, and compare the replay with them.
 
     A GPU runs at its own speed. The CPU takes a given time for each kernel and copy, and so does the simulator: that
-    proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the tolerance; an
-    interrupted run reports what it has.
+    proves order, overlap, stalls and memory, but not the kernel times. Exits with 3 if a row is beyond the tolerance;
+    an interrupted run reports what it has.
     """
     from vdnnsim.api.validation import profile_of, validation_on
     from vdnnsim.cli.progress import ProgressBar

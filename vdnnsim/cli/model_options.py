@@ -26,16 +26,16 @@ CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--loss-chunks": {
         "type": int,
         "metavar": "N",
-        "help": "Compute cross entropy of N slices of the tokens, one by one.",
+        "help": "Compute cross entropy over N slices of the tokens, one by one.",
     },
-    "--lora": {"type": int, "metavar": "RANK", "help": "Train LoRA adapters of all linear layers alone."},
+    "--lora": {"type": int, "metavar": "RANK", "help": "Train only LoRA adapters of all linear layers."},
     "--parallel": {
         "metavar": "LAYOUT",
         "help": "Capture one rank of several GPUs: ddp=8, zero1=8, fsdp=8, zero2=8, hsdp=2x4, tp=8, pp=4, fsdp=4,tp=2, "
         "ranks=8, fsdp=8,offload=cpu; the docs have all options.",
     },
     "--checkpointing": {"metavar": "HOW", "help": "Recompute blocks: full, selective, or every N-th, as 2."},
-    "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
+    "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU if there is one."},
     "--channels-last": {"is_flag": True, "default": None, "help": "Keep images and weights in channels_last format."},
 }
 """Options of a capture, by name."""

@@ -134,7 +134,7 @@ POLICY_MODULE = click.option(
 )
 
 
-REQUIRE_FIT = click.option("--require-fit", is_flag=True, help="Exit with 4 where no policy fits.")
+REQUIRE_FIT = click.option("--require-fit", is_flag=True, help="Exit with 4 if no policy fits.")
 UNFIT = 4
 """Exit status where nothing fits under --require-fit."""
 
@@ -157,7 +157,7 @@ TIME_LIMIT = click.option(
     "--time-limit",
     metavar="TIME",
     help="End the search of each policy that searches after TIME, as `60 s` of the processor or `60 s wall`, with the "
-    "best plan found. `run` of a model tries so long what was not tried yet.",
+    "best plan found. `run` of a model spends TIME on what was not tried yet.",
 )
 
 

@@ -47,11 +47,11 @@ class Counts(click.ParamType[tuple[int, ...]]):
     type=Counts(),
     default=(),
     metavar="N[,N...]",
-    help="How many GPUs; by default all of the server. Several, as 1,2,4,8: throughput and memory by their number.",
+    help="How many GPUs; by default all of the server. Several, as 1,2,4,8, show how throughput and memory scale.",
 )
 @click.option("--hardware", type=HARDWARE, required=True, help="A server, as h100_x8, or a card of one.")
 @click.option(
-    "--layout", "layouts", multiple=True, metavar="NAME", help="Try these, as fsdp=8; by default all that are usual."
+    "--layout", "layouts", multiple=True, metavar="NAME", help="Try these, as fsdp=8; by default the usual ones."
 )
 @captures_ranks
 @out_option("reports/<model>/")
@@ -71,9 +71,9 @@ def parallel(
     """Rank the ways to train MODEL on several GPUs: does it fit, how fast, and what waits for what.
 
     One rank of each layout is captured and replayed, with as few checkpoints as fit: fully sharded (fsdp, hsdp, zero2),
-    with split layers (tp), in stages (pp) or copied (ddp, zero1). Each layout trains --batch samples for each GPU. The
-    table here, its first line as a command to copy; page, CSV and picture in DIR. For several numbers of GPUs the
-    fastest of fsdp, hsdp and ddp on each.
+    with split layers (tp), in stages (pp) or copied (ddp, zero1). Each layout trains --batch samples for each GPU.
+    Prints a table, and its first line as a command to copy; writes a page, a CSV and a picture to DIR. For several
+    numbers of GPUs it ranks the fastest of fsdp, hsdp and ddp on each.
     """
     import msgspec
 

@@ -37,7 +37,7 @@ _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUS
 @click.option(
     "--policy", type=POLICIES, default="optimal", show_default=True, help="The policy that plans, as in a scenario."
 )
-@click.option("--real", is_flag=True, help="Capture with real tensors: for a forward that looks into values.")
+@click.option("--real", is_flag=True, help="Capture with real tensors: for a forward that reads values.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def apply(
     memory: str | None,
@@ -46,13 +46,14 @@ def apply(
     real: bool,  # noqa: FBT001  # as click gives it
     command: Sequence[str],
 ) -> None:
-    """Run COMMAND, a PyTorch program, by a plan in less memory.
+    """Run COMMAND, a PyTorch program, in less memory, by a plan.
 
-    The program is not changed. Its model is found by the first backward. Its first step runs as it is, with what
-    autograd saves kept on the host; then the step is planned, and from the second one on the plan is followed, with the
-    same results to the bit. A step that leaves the plan keeps what does not fit on the host. Where no plan can be
-    made, the reason is printed and the exit status is 1; one that would end with 0 though PyTorch has reserved more
-    than --memory ends with 5; else the status is its own. Without a GPU it takes --hardware.
+    The program is not changed. Its model is found by the first backward. The first steps run without a plan, with all
+    saved tensors on the host, until two in a row have inputs of the same shapes. Then the step is planned, and the
+    following ones run by the plan, with the same results to the bit. A step that differs leaves the plan, and keeps
+    what does not fit on the host. If no plan can be made, the reason is printed and the exit status is 1; if PyTorch
+    has reserved more than --memory and the program ends with 0, it is 5; else it is the program's own. Without a GPU
+    give --hardware.
     """
     from tempfile import TemporaryDirectory
 
@@ -152,11 +153,11 @@ def pretend(  # an argument for each option
 ) -> None:
     """Run COMMAND, a PyTorch program, on a card that is not there.
 
-    PyTorch's CUDA build runs as it is, with its allocator, cuDNN's true workspaces and a driver that is pretended.
-    Kernels compute nothing, so what the program reads from the GPU is zero, and a boolean index is refused by name.
-    Once reserved memory grows no more the step time is predicted from the profile's rates, and the program is ended in
-    an optimizer's step by SystemExit. A program that runs out of memory is run again with enough of it, to say what it
-    would take. The exit status is that of the program, 0 if it does not fit or was ended.
+    PyTorch's CUDA build runs as it is, with its allocator and cuDNN's real workspaces, on a pretended driver. Kernels
+    compute nothing, so that the program reads zeros from the GPU; a boolean index is refused. Once reserved memory
+    grows no more, the step time is predicted from the rates of the profile, and SystemExit ends the program in a step
+    of its optimizer. A program that runs out of memory is run again with enough of it, to say what it would take. The
+    exit status is that of the program, 0 if it does not fit or was ended.
     """
     from calibration.pretend.card import card_of, operator_rates
     from calibration.pretend.report import MEMORY_COLUMNS, findings, memory_rows, refusal

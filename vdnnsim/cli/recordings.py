@@ -22,10 +22,10 @@ _LARGEST_BATCH = 1_000_000
 @click.command()
 @click.argument("file", metavar="TRACE", type=FilePath())
 @click.option(
-    "--execution-trace", metavar="FILE", type=FilePath(), help="Execution trace of the same run, with lifetimes."
+    "--execution-trace", metavar="FILE", type=FilePath(), help="Execution trace of the same run, which has lifetimes."
 )
 @click.option(
-    "--batch", "batch_size", type=int, metavar="N", help="Samples of a step, where they do not follow from sizes."
+    "--batch", "batch_size", type=int, metavar="N", help="Samples of a step, if they do not follow from sizes."
 )
 @click.option("--out", metavar="FILE.step.json", type=FilePath(), help="Write the step as a workload.")
 @click.option("--profile", metavar="NAME", help="Write hw_profiles/NAME.yaml and its table of kernels.")
@@ -154,7 +154,9 @@ def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[Me
     models = [read_option("--allocator", allocator, each) for each in allocators]
     models += [read_option("--memory-model", memory_choice, each) for each in named]
     if any((settings := settings_of(each)) is not None and settings.cudnn_benchmark for each in models):
-        raise InputError("cudnn_benchmark: found for a snapshot, in which searches are recorded; expected it of a run")
+        raise InputError(
+            "cudnn_benchmark: found for a snapshot, which has its searches recorded; it is for `vdnnsim run`"
+        )
     return list(dict.fromkeys(models))
 
 
@@ -182,9 +184,9 @@ def _memory(hardware: str | None, memory: str | None) -> "Memory | None":
 def read(file: Path, options: Sequence[str]) -> None:
     """Read what was recorded of a training run: a trace, a snapshot.
 
-    A trace of PyTorch's profiler (.json, .json.gz) says where the time of a step goes, and becomes a kernel table, a
-    profile of its GPU and a workload. A CUDA memory snapshot (.pickle) is replayed under any setting of the allocator.
-    `vdnnsim read FILE --help` lists the options for FILE. Nothing in a file is executed.
+    A trace of PyTorch's profiler (.json, .json.gz) says what the time of a step is spent on, and becomes a kernel
+    table, a profile of its GPU and a workload. A CUDA memory snapshot (.pickle) is replayed under any setting of the
+    allocator. `vdnnsim read FILE --help` lists the options for FILE. Nothing in a file is executed.
     """
     from vdnnsim.recordings.recording_file import RecordingKind, kind_of
 

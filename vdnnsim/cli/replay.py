@@ -43,10 +43,10 @@ _OUT = out_option("reports/<scenario name>/")
 def run(question: Question, out: Path | None, output: Output, time_limit: str | None, *, require_fit: bool) -> None:
     """Replay policies: what fits, how fast, with a report in DIR.
 
-    Those of SCENARIO, or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8 --hardware
-    rtx_4090. One table here; CSV, report, pictures and traces in DIR.
+    The policies of SCENARIO, or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8
+    --hardware rtx_4090. Prints one table; writes CSV, report, pictures and traces to DIR.
 
-    What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
+    Files of an earlier run in DIR are replaced or removed; no others are touched.
     """
     from vdnnsim.api.scenarios import Simulation, run_and_answer
     from vdnnsim.cli.progress import SearchLine
@@ -90,7 +90,7 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
     type=POLICY_LIST,
     metavar="all|A,B,...",
     default=_ALL,
-    help="What to compare: all that there are, by default, or those named, as none,vdnn_all(m), with options as "
+    help="What to compare: all, by default, or those named, as none,vdnn_all(m), with options as "
     "'swap(p, interval=2)'.",
 )
 @_OUT
@@ -99,9 +99,9 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
 def compare(question: Question, names: str, out: Path | None, output: Output) -> None:
     """Rank policies by time and memory, and mark those that no other beats.
 
-    The table here and a CSV and a picture in DIR; what does not fit is listed apart, and why. Under `all` the policies
-    that SCENARIO names with options of their own are compared as well. A PyTorch model, captured now, may stand in
-    the place of SCENARIO: --model my_model.py:make --batch 8 --hardware rtx_4090.
+    Prints a table, and writes a CSV and a picture to DIR; policies that do not fit are listed below, with the reason.
+    Under `all` the policies that SCENARIO names with options of their own are compared as well. A PyTorch model,
+    captured now, may take the place of SCENARIO: --model my_model.py:make --batch 8 --hardware rtx_4090.
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.report import comparison as report

@@ -50,8 +50,8 @@ _OF_CAPTURED: Final = "10 s"
 def max_batch(question: Question, time_limit: str, output: Output, *, longest: bool) -> None:
     """Find the largest batch that fits, or the longest sequence, and what stops one more.
 
-    For each policy. The search begins at the batch size of SCENARIO or of --model, with --longest at its tokens. Batch
-    size and images per second are those of one GPU.
+    It does so for each policy. The search begins at the batch size of SCENARIO or of --model, with --longest at its
+    tokens. Batch size and images per second are those of one GPU.
     """
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.study.largest_table import largest_table
@@ -79,9 +79,9 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
 def frontier(question: Question, capacities: int, out: Path | None, output: Output, time_limit: str | None) -> None:
     """Show what memory buys: the least time for each size of it.
 
-    From the least GPU memory that can do to all that it needs: for each size the plan of the policy `optimal`, as
-    SCENARIO has it, and the bound that no schedule is below; beside them the other policies of SCENARIO, where they
-    fit. One table here; page, table and picture in DIR.
+    From the least GPU memory that can do to all that the workload needs: for each size the plan of the policy
+    `optimal`, with its options in SCENARIO, and the lower bound for every schedule; beside them the other policies of
+    SCENARIO, where they fit. Prints one table; writes page, table and picture to DIR.
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.report import frontier as report
@@ -148,12 +148,13 @@ def machines(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    """Rank machines for one workload: fit, speed, cost, how sure.
+    """Rank machines for one workload by fit, speed and cost, with expected errors.
 
-    The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
-    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of checkpointing,
-    offloading and a search, all within 10 s. Without --hardware one for each card, with the fewest GPUs that suffice;
-    `list hardware` has them all. The table here; page, CSV and picture in DIR. Prices are yours:
+    Of SCENARIO the fastest policy counts. Of a captured STEP, or of a PyTorch model that is captured now (--model
+    my_model.py:make --batch 8), it is what PyTorch does or, if that does not fit, the fastest of checkpointing,
+    offloading and a search, all within 10 s. Without --hardware it ranks one machine for each card, with the fewest
+    GPUs that suffice; `list hardware` has them all. Prints a table; writes page, CSV and picture to DIR. Prices are
+    yours:
 
     \b
     schema_version: 1

@@ -101,10 +101,11 @@ def sweep(  # noqa: PLR0913  # one for each option
     yes: bool,
     policy_modules: Sequence[str],
 ) -> None:
-    """Compute the grid of STUDY, and draw it; goes on where it was.
+    """Compute the grid of STUDY, and draw it; continue where it stopped.
 
-    DIR has results.csv and the pictures that STUDY asks for. What was computed is kept there, so a study that is
-    repeated, extended or killed goes on where it was. Points that failed are rows that say why, and exit with 1.
+    DIR gets results.csv and the pictures that STUDY asks for. Finished points are kept there, so that a study that is
+    repeated, extended or killed continues where it stopped. Points that failed are rows that say why; then the exit
+    status is 1.
     """
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign
@@ -172,7 +173,7 @@ def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
     except KeyboardInterrupt:
         kept, points = before.done + before.failed, before.done + before.failed + before.missing
         raise StudyError(
-            f"interrupted: kept {kept + bar.finished} of {points} points; the same command goes on"
+            f"interrupted: kept {kept + bar.finished} of {points} points; the same command continues"
         ) from None
 
 

@@ -200,7 +200,7 @@ def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
     """
     data = read_table(kernels.table)
     if hashlib.sha256(data).hexdigest() != kernels.sha256:
-        raise ProfileError(f"{file_name(kernels.table)}: has changed since its profile was read, expected it to stay")
+        raise ProfileError(f"{file_name(kernels.table)}: changed after its profile was read, expected no change")
     return _measured_rows(kernels.table, data)
 
 
@@ -236,7 +236,7 @@ def _rows(lines: Lines) -> Iterator[KernelRow]:
         row = _row(shape, cells)
         if row.algorithm in seen:
             first = seen[row.algorithm]
-            raise WrongCellError(f"algorithm: {quote(row.algorithm)} stands for this shape in line {first} already")
+            raise WrongCellError(f"algorithm: {quote(row.algorithm)} is given for this shape in line {first} already")
         seen[row.algorithm] = line
         yield row
 

@@ -19,7 +19,7 @@ def opened_regular_file(path: Path, expected: str) -> Iterator[BinaryIO]:
     """Open a file, perhaps behind a link.
 
     Raises:
-        UnreadableError: it is no regular file, or cannot be read; the message has what was expected.
+        UnreadableError: it is not a regular file, or cannot be read; the message has what was expected.
     """
     try:
         # Non-blocking, for a pipe without a writer.
@@ -27,7 +27,7 @@ def opened_regular_file(path: Path, expected: str) -> Iterator[BinaryIO]:
         try:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise UnreadableError(f"is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}, {expected}")
+                raise UnreadableError(f"is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}, {expected}")
             with open(descriptor, "rb", closefd=False) as file:  # Path opens no numbers
                 yield file
         finally:
@@ -42,7 +42,7 @@ def read_regular_file(path: Path, largest_bytes: int, expected: str) -> bytes:
     """Return the content of a file with a limit of bytes.
 
     Raises:
-        UnreadableError: it is no regular file, is larger, or cannot be read.
+        UnreadableError: it is not a regular file, is larger, or cannot be read.
     """
     with opened_regular_file(path, expected) as file:
         data = file.read(largest_bytes + 1)

@@ -130,5 +130,5 @@ def _rows(lines: Lines) -> Iterator[CopyRow]:
     for line, cells in lines:
         row = CopyRow(*(read(column, cell) for (column, read), cell in zip(_COLUMNS.items(), cells, strict=True)))
         if (first := seen.setdefault(tuple(cells[:4]), line)) != line:
-            raise WrongCellError(f"copied_bytes: {cells[3]} stands for this kind of copy in line {first} already")
+            raise WrongCellError(f"copied_bytes: {cells[3]} is given for this kind of copy in line {first} already")
         yield row

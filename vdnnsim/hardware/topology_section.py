@@ -123,14 +123,12 @@ class _LinkTypes:
     def refuse_unused(self) -> None:
         for name, entry in self._entries.items():
             if name not in self._used:
-                raise entry.wrong(
-                    "is the type of no link; expected a node, peers, the fabric or the network to have it"
-                )
+                raise entry.wrong("is used by no link; expected a node, peers, the fabric or the network to use it")
 
 
 def _link_type(kind: str, entry: Entry, figures: Figures) -> Callable[[str], TopologyLink]:
     if not _LINK_NAME.fullmatch(kind):
-        raise entry.wrong("is no name of a type of link, expected letters, digits, blanks and any of _-")
+        raise entry.wrong("is not a name of a link type, expected letters, digits, blanks and any of _-")
     required, optional = keys_of(TopologyLink)
     required.append("sharing")
     kept = [key for key in optional if key.startswith("kept_")]
@@ -176,7 +174,7 @@ def _nodes(entry: Entry, types: _LinkTypes) -> tuple[Node, ...]:
 
 def _stated(name: str, entry: Entry) -> _StatedNode:
     if not _NODE_NAME.fullmatch(name) or name in (_FABRIC, _NETWORK):
-        raise entry.wrong(f"is no name of a node, expected small letters, digits and _, and not {quote(name)}")
+        raise entry.wrong(f"is not a name of a node, expected small letters, digits and _, and not {quote(name)}")
     keys = entry.members(("kind",), ("parent", "link"))
     kind = keys["kind"].choice(NodeKind, "a kind of node")
     if kind is NodeKind.HOST_MEMORY:
@@ -252,6 +250,6 @@ def _gpu_names(entry: Entry, gpus: list[str]) -> list[str]:
         if item.text() not in gpus:
             raise item.wrong(not_one_of(item.text(), gpus, "a GPU of this topology"))
         if item.text() in names:
-            raise item.wrong(f"{item.text()} stands there already, expected each GPU once")
+            raise item.wrong(f"{item.text()} is listed already, expected each GPU once")
         names.append(item.text())
     return names

@@ -58,7 +58,7 @@ def refuse_foreign_profile(path: Path) -> None:
         is_ours = False
     for each in () if is_ours else (path, _kernels(path), _copies(path)):
         if each.exists() or each.is_symlink():
-            raise OutputError(f"{each}: does not say that vdnnsim wrote it; move it away, or take another name")
+            raise OutputError(f"{each}: does not say that vdnnsim wrote it; move it away, or choose another name")
 
 
 def _kernels(profile: Path) -> Path:

@@ -285,7 +285,7 @@ class _Checker:
         for number in self._pieces.covered(buffer, extent):
             piece = self._states[buffer].pieces[number]
             if not piece.held:
-                raise self._error(f"{piece.name} is used while its memory is given back")
+                raise self._error(f"{piece.name} is used while its memory is freed")
             yield piece
 
     def _name(self, buffer: int) -> str:

@@ -200,7 +200,7 @@ class _Survey:
         last = self._schedule[life.touched_by[-1]]
         for position in life.touched_by[:-1]:
             if isinstance(self._schedule[position], Release):
-                raise self._error(f"{self._name(life.buffer)} is used after its release without a fetch")
+                raise self._error(f"{self._name(life.buffer)} is used after its release without a prefetch")
         released = isinstance(last, Wait | Synchronize | Release) and life.buffer not in self._throughout
         for position in life.touched_by:
             step = self._schedule[position]
@@ -209,7 +209,7 @@ class _Survey:
             if self._fetched.get((life.buffer, step.copy), -1) < position:
                 raise self._error(
                     f"{self._name(life.buffer)} is offloaded in {step.phase.value} of {step.layer.name} and neither "
-                    "released nor fetched after that; expected a Wait for its copy after the last kernel that reads "
+                    "released nor prefetched after that; expected a Wait for its copy after the last kernel that reads "
                     "it, or a Prefetch before the next"
                 )
 

@@ -71,7 +71,7 @@ def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool 
             try:
                 data = (gzip.GzipFile(fileobj=file) if packed else file).read(limit_bytes + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise RecordingError(f"{name}: ends in the middle or is damaged, expected a whole gzip file") from None
+                raise RecordingError(f"{name}: is truncated or damaged, expected a complete gzip file") from None
     except UnreadableError as failure:
         raise RecordingError(f"{name}: {failure}") from None
     if whole and len(data) > limit_bytes:
@@ -92,7 +92,7 @@ def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
         raise RecordingError(f"{name}: {mismatch(failure)}; {expected}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
         reason = one_line(str(failure))[:LONGEST_SHOWN]
-        raise RecordingError(f"{name}: is not whole JSON: {reason}; {expected}") from None
+        raise RecordingError(f"{name}: is not complete JSON: {reason}; {expected}") from None
 
 
 def read_plain_pickle(data: bytes, name: str) -> object:
@@ -104,7 +104,7 @@ def read_plain_pickle(data: bytes, name: str) -> object:
     except KeyError as unknown:
         raise RecordingError(f"{name}: holds operation {unknown.args[0]:#04x} of pickle, {_PLAIN}") from None
     except (EOFError, IndexError, struct.error, pickle.UnpicklingError):
-        raise RecordingError(f"{name}: ends in the middle or is damaged, expected a whole pickle") from None
+        raise RecordingError(f"{name}: is truncated or damaged, expected a complete pickle") from None
     except (AttributeError, TypeError, ValueError) as failure:
         raise RecordingError(f"{name}: is damaged ({one_line(str(failure))[:LONGEST_SHOWN]}), {_PLAIN}") from None
 

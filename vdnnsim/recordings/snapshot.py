@@ -153,7 +153,7 @@ def read_recordings(path: Path) -> tuple[Recording, ...]:
     try:
         snapshot = msgspec.convert(content, _Snapshot)
     except msgspec.ValidationError as failure:
-        raise RecordingError(f"{name}: is no memory snapshot: {mismatch(failure)}; {_EXPECTED}") from None
+        raise RecordingError(f"{name}: is not a memory snapshot: {mismatch(failure)}; {_EXPECTED}") from None
     recordings = tuple(_recordings(snapshot, name))
     for each in recordings:
         events = sum(event.nbytes for event in each.events if event.action is not Action.REFUSED)

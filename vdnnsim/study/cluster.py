@@ -23,7 +23,7 @@ _CONNECT_S = 10
 _PATIENCE_S = 60
 """How long a cluster may have no worker: a lost one may be replaced."""
 _GLANCE_S = 0.02
-_LOST: Final = "the scheduler was lost; what was finished is kept, the same command goes on"
+_LOST: Final = "the scheduler was lost; finished points are kept, and the same command continues"
 _ADDRESS: Final = re.compile(r"(?:(tcp|tls)://)?(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _LARGEST_PORT: Final = 65_535
 
@@ -54,7 +54,7 @@ def _compute(chunks: Iterator[Chunk], address: str, *, secure: bool) -> Iterator
             except StudyError as failure:
                 raise StudyError(f"--cluster: {address}: {failure}") from None
             except Exception as failure:  # noqa: BLE001  # of any of the cluster's libraries
-                message = f"{describe_exception(failure)}; what was finished is kept, the same command goes on"
+                message = f"{describe_exception(failure)}; finished points are kept, and the same command continues"
                 raise StudyError(f"--cluster: {address}: {message}") from None
             for chunk in islice(chunks, 1):
                 waiting.add(client.submit(compute_chunk, chunk, pure=False))
@@ -70,7 +70,7 @@ def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have
         if time.monotonic() - working > _PATIENCE_S:
             if not client.nthreads():
                 why = f"has had no worker for {_PATIENCE_S} s"
-                raise StudyError(f"{why}; what was finished is kept, the same command goes on")
+                raise StudyError(f"{why}; finished points are kept, and the same command continues")
             working = time.monotonic()
     future = next(waiting)
     try:

@@ -182,14 +182,16 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     if verdict != "ok":
         raise _damaged(path, verdict)
     if tables and application != _APPLICATION:
-        raise StudyError(f"{path}: is no database of a study of vdnnsim, expected one or none; it was left as it is")
+        raise StudyError(
+            f"{path}: is not a database of a study of vdnnsim, expected one or no file; it was left as it is"
+        )
     if tables and columns != _COLUMNS:
         raise StudyError(
             f"{path}: was written by another version of vdnnsim, whose results have other columns; it was left as it "
             "is, move it away to compute the study anew"
         )
     if torn:
-        raise _damaged(path, f"{torn} rows are no outcome of a point")
+        raise _damaged(path, f"{torn} rows hold no outcome of a point")
 
 
 def _database_error(path: Path, failure: Exception) -> InputError:

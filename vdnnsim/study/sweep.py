@@ -137,7 +137,7 @@ def _compute(chunks: Iterator[Chunk], count: int) -> Iterator[Finished]:
     except BrokenProcessPool:
         ours.close()
         why = "a process of this study was killed, perhaps for want of memory"
-        raise StudyError(f"{why}; what was finished is kept, run it again") from None
+        raise StudyError(f"{why}; finished points are kept; run it again") from None
     except BaseException:
         ours.close()
         raise

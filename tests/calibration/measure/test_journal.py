@@ -116,7 +116,7 @@ def test_file_that_is_no_journal_is_left_alone(path: Path) -> None:
     assert (path.parent / "note.txt").read_bytes() == before
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(OutputError, match="is no regular file"):
+    with pytest.raises(OutputError, match="is not a regular file"):
         Journal(path, WITH)
     path.unlink()
     path.mkdir()

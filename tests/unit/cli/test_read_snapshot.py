@@ -93,7 +93,7 @@ def test_particulars_of_a_recording_are_listed(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--allocator", "expandable"), "--allocator: found 'expandable', expected settings"),
-        (("--allocator", "cudnn_benchmark:True"), "cudnn_benchmark: found for a snapshot, in which searches are"),
+        (("--allocator", "cudnn_benchmark:True"), "cudnn_benchmark: found for a snapshot, which has its searches"),
         (("--memory-model", "mine"), "--memory-model: 'mine' is not a memory model"),
         (("--memory", "much"), "--memory: found 'much', expected a number with one of the units"),
         (("--memory", "1GB", "--hardware", "h200"), "--memory: found beside --hardware, expected one of the two"),

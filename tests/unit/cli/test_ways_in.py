@@ -51,7 +51,7 @@ def test_examples_are_copied_once(tmp_path: Path) -> None:
     vdnnsim("examples", "mine", folder=tmp_path)
     assert (tmp_path / "mine" / "hw_profiles" / "titan_x_maxwell.yaml").is_file()
     again = vdnnsim("examples", "mine", folder=tmp_path, status=1)
-    assert again.stderr.startswith("vdnnsim: mine/scenarios: is there already")
+    assert again.stderr.startswith("vdnnsim: mine/scenarios: exists already")
     (tmp_path / "mine" / "hw_profiles" / "titan_x_maxwell.yaml").write_text("?", encoding="utf-8")
     checked = vdnnsim("check", "mine/scenarios/alexnet.yaml", folder=tmp_path, status=1)
     assert "mine/hw_profiles/titan_x_maxwell.yaml" in checked.stderr

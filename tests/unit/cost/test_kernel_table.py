@@ -197,7 +197,7 @@ def test_a_table_that_changed_behind_its_profile_is_refused(tmp_path: Path) -> N
     kernels = MeasuredKernels(path, hashlib.sha256(path.read_bytes()).hexdigest(), tf32=False, channels_last=False)
     assert read_measured_kernels(kernels) == (ROW,)
     write(tmp_path, HEADER, LINE.replace("0.0123", "0.0124"))
-    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: has changed since its profile was read"):
+    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: changed after its profile was read"):
         read_measured_kernels(kernels)
 
 

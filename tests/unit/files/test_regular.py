@@ -26,7 +26,7 @@ def test_regular_files_are_read_up_to_the_limit(tmp_path: Path) -> None:
     # A pipe without a writer, a device without an end.
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
-    for name, found in (("pipe", "no regular file"), ("endless", "no regular file"), (".", "a folder")):
+    for name, found in (("pipe", "not a regular file"), ("endless", "not a regular file"), (".", "a folder")):
         assert refusal(tmp_path / name) == f"is {found}, expected text"
 
 

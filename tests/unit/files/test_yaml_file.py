@@ -121,7 +121,7 @@ def test_twenty_levels_are_allowed(tmp_path: Path) -> None:
         (".", "is a folder, expected a short YAML file"),
         ("x.yaml/y.yaml", "cannot be read: not a directory"),
         ("n" * 300, "cannot be read: file name too long"),
-        ("pipe", "is no regular file, expected a short YAML file"),
+        ("pipe", "is not a regular file, expected a short YAML file"),
     ],
 )
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path, name: str, message: str) -> None:

@@ -74,7 +74,7 @@ def test_valid_plans(text: str) -> None:
 
 
 UNWRITTEN, COPYING = "is read before anything was written", "before the compute stream waited for its copy"
-GONE, NOT_ON_HOST = "is used while its memory is given back", "x is prefetched but not on the host"
+GONE, NOT_ON_HOST = "is used while its memory is freed", "x is prefetched but not on the host"
 REFUSED = [
     # Content.
     ("given x; take y; read x; read y", f"operation 3 (backward weights of conv1 (only)): y {UNWRITTEN}"),

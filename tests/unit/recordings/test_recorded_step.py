@@ -139,15 +139,15 @@ def test_kernels_are_matched_to_operators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is not whole JSON: Input data was truncated"),
-        (b'{"traceEvents": [{"ph": "X", ', "is not whole JSON"),
+        (b"", "is not complete JSON: Input data was truncated"),
+        (b'{"traceEvents": [{"ph": "X", ', "is not complete JSON"),
         (b"[1, 2]", "expected `object`, got `array`"),
         (b'{"traceEvents": 5}', "expected `array | null`, got `int` - at `$.traceEvents`"),
         (b'{"nodes": []}', "found an execution trace, which --execution-trace names, expected a trace of PyTorch's"),
         (b'{"displayTimeUnit": "ms"}', "found JSON without 'traceEvents'"),
         (b'{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 2}]}', "none an operator of PyTorch"),
         (b'{"traceEvents": [{"ph": {"a": 1}, "args": [1]}, {}]}', "found 2 events, none an operator of PyTorch"),
-        (b"\x1f\x8b\x08\x00cut", "ends in the middle or is damaged"),
+        (b"\x1f\x8b\x08\x00cut", "is truncated or damaged"),
     ],
 )
 def test_files_that_are_no_trace_are_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:

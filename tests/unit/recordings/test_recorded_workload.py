@@ -118,7 +118,7 @@ def test_storages_by_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is not whole JSON"),
+        (b"", "is not complete JSON"),
         (b"{}", "found JSON without 'nodes'"),
         (b"[]", "expected `object`, got `array`"),
         (b'{"nodes": [{"name": "x"}]}', "missing required field `id`"),

@@ -78,13 +78,13 @@ def test_a_pickle_that_imports_is_refused_and_nothing_runs(
         (b"\x80\x04}K\x01K\x02s.", "has keys that are not text"),
         (b"\x80\x04](\x8c\x01aK\x02u.", "is damaged"),
         (b"\x80\x04}(X\x01\x00\x00\x00au.", "is damaged"),
-        (b"\x80\x04](h\x05e.", "ends in the middle or is damaged"),
+        (b"\x80\x04](h\x05e.", "is truncated or damaged"),
         (b"\x80\x04K\x01K\x02a.", "is damaged"),
         (b"\x80\x04\x8c\x01\xff.", "is damaged"),
-        (b"\x80\x04.", "ends in the middle or is damaged"),
-        (b"\x80\x04e.", "ends in the middle or is damaged"),
-        (b"\x80\x04X\xff\xff\xff\xff", "ends in the middle or is damaged"),
-        (b"\x80\x04\x85.", "ends in the middle or is damaged"),
+        (b"\x80\x04.", "is truncated or damaged"),
+        (b"\x80\x04e.", "is truncated or damaged"),
+        (b"\x80\x04X\xff\xff\xff\xff", "is truncated or damaged"),
+        (b"\x80\x04\x85.", "is truncated or damaged"),
     ],
 )
 def test_pickles_of_anything_but_plain_data_are_refused_in_one_line(data: bytes, message: str) -> None:

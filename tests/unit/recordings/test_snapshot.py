@@ -101,7 +101,7 @@ def changed(change: Callable[[Any], object]) -> object:
     ],
 )
 def test_files_that_are_no_snapshot_are_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
-    assert f"s.pickle: is no memory snapshot: {message}" in refusal(RecordingError, read, tmp_path, content)
+    assert f"s.pickle: is not a memory snapshot: {message}" in refusal(RecordingError, read, tmp_path, content)
 
 
 def test_an_event_without_an_address_is_refused(tmp_path: Path) -> None:
