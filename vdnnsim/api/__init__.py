@@ -1,9 +1,9 @@
 """The Python functions of `vdnnsim`, as its commands; PyTorch is imported only when needed.
 
-`capture` records a model, `simulate` replays it, `plan` makes a plan for its loop (`planning`, `planned`), `load` reads
-scenarios and studies, `machines`, `max_batch`, `whatif` and `parallel` ask about either (`questions`), `validate`
-compares replays to a device. `script` is run by `vdnnsim apply` within a script. Only
-`vdnnsim` and `vdnnsim.cli` import it; begin at `scenarios` or `planning`.
+`capture` records a model, `simulate` replays it, `plan` makes a plan for its loop (`planning`, `model_plan`), `load`
+reads scenarios and studies, `machines`, `max_batch`, `whatif` and `parallel` ask about either (`questions`), `validate`
+compares replays to a device. `script` is run by `vdnnsim apply` within a script. Only `vdnnsim` and `vdnnsim.cli`
+import it; begin with `scenarios` or `planning`.
 """
 
 from pathlib import Path

@@ -87,12 +87,12 @@ def capture(  # noqa: PLR0913  # the words of the command
     Args:
         model: a `torch.nn.Module`, a function without arguments that makes one (without memory), or a name or file as
             of `vdnnsim capture`: `timm:convnext_base`, `my_model.py:make`, `meta-llama/Llama-3.1-8B`, `config.json`.
-        inputs: a tensor, a tuple of arguments, a dictionary of arguments by name, or a pair of both; for a model by
-            name or file `FILE.py:NAME`.
+        inputs: of forward: a tensor, as N x C x H x W images or N x T indices of tokens, a tuple of arguments, a
+            dictionary of arguments by name, or a pair of both; for a model by name or file `FILE.py:NAME`.
         loss: a function from the output to a scalar; by default the model's own, or an assumed one with a note.
         batch: samples; by default the first size of the first tensor of the inputs.
-        image: sizes of images, channels first, for a model by name or file.
-        tokens: of a sequence, for a model by name or file.
+        image: (C, H, W), the size of an image, for a model by name or file.
+        tokens: T, the tokens of a sequence, for a model by name or file.
         mode: `training` or `inference`.
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
         optimizer: a name or class as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; `adamw_for_loop`, which
@@ -109,16 +109,21 @@ def capture(  # noqa: PLR0913  # the words of the command
         compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
         parallel: a layout over several GPUs, one rank of which is captured: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`,
             `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together. `ranks=8`
-            takes a function whose model is wrapped for eight, `ranks=8,pp=2` one that returns the schedule of its
-            stages. `pp=4` is a pipeline of `accumulate` micro-batches. `fsdp=8,offload=cpu` has shards, their gradients
-            and optimizer states in host memory; `wrap=100M`, `prefetch=2`, `reduce=bfloat16`, `sync=last` and others
-            stand there as well (docs/start/several.md).
+            takes a function that returns a model that is wrapped for eight, `ranks=8,pp=2` one that returns the
+            schedule of its stages. `pp=4` is a pipeline of `accumulate` micro-batches. `fsdp=8,offload=cpu` has shards,
+            their gradients and optimizer states in host memory; `wrap=100M`, `prefetch=2`, `reduce=bfloat16`,
+            `sync=last` and others are options of it (docs/start/several.md).
         position: of the captured rank in a pipeline, from 0 on.
         checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
             number every so many blocks whole.
 
+    Returns:
+        the step: its storages in bytes, tensors with their shapes, and operations in order. It has no times: `simulate`
+        adds those of a machine.
+
     Raises:
-        CaptureError: the model cannot be captured.
+        CaptureError: the model cannot be captured, or an argument has no such value.
+        DeviceError: PyTorch is missing.
     """
     chosen: dict[str, Any] = {
         "mode": Entry("", "mode", mode, CaptureError).choice(Mode, "a mode"),

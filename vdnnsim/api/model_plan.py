@@ -37,7 +37,7 @@ class Planned(Shown):
     """A plan for a model.
 
     Attributes:
-        predicted: the replay of the plan, with its trace.
+        predicted: the replay of the plan, with its metrics (seconds and bytes) and its trace.
         loop: applies the plan to steps.
     """
 
@@ -52,6 +52,10 @@ class Planned(Shown):
         Where a step differs from the captured one, its rest runs without the plan, with one warning. After the third
         step a line on standard error compares its time and peak memory to the plan's; if one is off by more than 5 %,
         the next step says in which parts.
+
+        Raises:
+            ExecutionRefused: on entering, optimizer states are on the host but `stream` was not called, or FSDP shards
+                a model that the plan would recompute.
         """
         return self._reporter.apply(model)
 

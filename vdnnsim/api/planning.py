@@ -32,11 +32,11 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         model: to train, on its device.
         inputs: of its forward, as of `vdnnsim.capture`; their values do not matter.
         hardware: a profile by name; `auto` for that of the current GPU.
-        memory: limit of PyTorch, as `20 GiB`; by default all.
+        memory: limit of what PyTorch reserves, as `20 GiB`; by default all of the GPU.
         policy: by its name in a scenario.
         loss: of the loop, a function of the output.
         batch: samples; by default the first size of the first tensor.
-        precision: as of `vdnnsim.capture`; `amp_bfloat16` where the loop runs forward under autocast.
+        precision: as of `vdnnsim.capture`; `amp_bfloat16` if the loop runs forward under autocast.
         optimizer: as of `vdnnsim.capture`.
         in_backward: whether hooks of the loop update each parameter in backward and free its gradient.
         memory_model: as of `vdnnsim.simulate`.
@@ -44,9 +44,13 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
             a forward that reads values. A step that takes another branch leaves the plan. The capture needs the memory
             of two steps without a plan beside the model, once.
 
+    Returns:
+        the plan, to `apply` to each step; prints its time, its memory and what it offloads and recomputes.
+
     Raises:
-        CaptureError: the model cannot be captured.
-        DeviceError: there is no profile of the current GPU.
+        CaptureError: the model cannot be captured, or an argument has no such value.
+        DeviceError: PyTorch is missing, or there is no profile of the current GPU.
+        ProfileError: there is no profile of this name.
         PolicyError: the policy has no plan, or none that fits.
         ExecutionRefused: the plan cannot be followed live.
     """

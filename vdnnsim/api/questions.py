@@ -25,8 +25,8 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
     Args:
         asked: a scenario, of which the fastest policy counts, or a step.
         hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
-        policy: policies to try, by default those of the scenario; of a step PyTorch's, and where that does not fit
-            the fastest of those that save memory.
+        policy: policies to try, by default those of the scenario; for a step `pytorch`, and if that does not fit the
+            fastest of those that save memory.
 
     Returns:
         a row for each machine: seconds of a step, bytes allocated, reserved and of the process, expected error.
@@ -61,18 +61,20 @@ def max_batch(
 
     Args:
         asked: a scenario, or a step of `capture`, which is captured again at other batches.
-        hardware: the name of a profile, or a path; of a scenario by default its own.
+        hardware: the name of a profile, or a path; for a scenario by default its own.
         policy: one or several; by default those of the scenario, or `pytorch`.
         longest: whether to find the longest sequence at the batch instead.
-        time_limit: of the search, in processor time.
+        time_limit: of the search, in processor time, as `18 s`.
 
     Returns:
-        a row for each policy: `batch_size` of one GPU, 0 where none fits, samples a second, and `refusal`.
+        a row for each policy: `batch_size` of one GPU, 0 if none fits, samples per second, and in `refusal` what one
+        more sample would lack.
 
     Raises:
         ProfileError: there is no such profile.
         PolicyError: there is no such policy, or none has a plan.
         StudyError: the workload has no sequences, or cannot be captured at other lengths.
+        CaptureError: the time limit is not a time above 0.
     """
     from vdnnsim.planning.deadline import TimeLimit
     from vdnnsim.study.largest_table import largest_table
@@ -91,7 +93,8 @@ def whatif(asked: Asked, *settings: str, hardware: str = "", policy: str | Seque
         policy: one or several; by default those of the scenario, or `pytorch`.
 
     Returns:
-        two rows for each policy, `before` and `after`.
+        two rows for each policy, `before` and `after`: seconds of an iteration and of stalls, samples per second, bytes
+        allocated and reserved.
 
     Raises:
         StudyError: a setting has a wrong name or value, or the settings are impossible under every policy.
@@ -122,14 +125,14 @@ def parallel(
         step: of `capture`, on one GPU; each of the GPUs trains as many samples.
         hardware: a server, as `h100_x8`, or a card of one.
         gpus: how many; by default those of the layouts, else all of the server.
-        layout: those to try, as `fsdp=8`; by default all that are usual.
+        layout: those to try, as `fsdp=8`; by default the usual ones.
 
     Returns:
-        a row for each layout: seconds of a step, tokens a second of one GPU, MFU, seconds that wait for collectives,
+        a row for each layout: seconds of a step, tokens per second of one GPU, MFU, seconds that wait for collectives,
         bytes allocated, reserved and of the process of a rank.
 
     Raises:
-        CaptureError: the step cannot be captured again, as one from a file, or a layout has a wrong name.
+        CaptureError: the step cannot be captured again, like one from a file, or a layout has a wrong name.
         InputError: there is no such server, or a layout is for another number of GPUs.
     """
     from vdnnsim.dnn.layout import parse_layout

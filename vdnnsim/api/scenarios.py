@@ -115,11 +115,14 @@ class LoadedScenario(Shown):
         """Replay every policy, as `vdnnsim run` does.
 
         Args:
-            time_limit: how long each search may take, and how long what was not tried yet for a captured model, `60 s`.
+            time_limit: for each search, as `60 s`; for a captured model also for trying what was not tried yet.
+
+        Returns:
+            a row for each policy, as of `simulate`.
 
         Raises:
             PolicyError: no policy has a plan.
-            CaptureError: the limit is no time above 0.
+            CaptureError: the limit is not a time above 0.
         """
         from vdnnsim.planning.deadline import TimeLimit
         from vdnnsim.policies.registry import known_policies
@@ -212,7 +215,7 @@ def simulate(
     execution: str = "eager",
     time_limit: str | None = None,
 ) -> Simulation:
-    """Replay a captured model on a machine; where it does not fit, try what would make it fit.
+    """Replay a captured model on a machine; if it does not fit, try what would make it fit.
 
     Args:
         step: a captured step, or its file.
@@ -223,8 +226,12 @@ def simulate(
         execution: `eager`, `cuda_graphs`, or `compiled`; of a step captured eagerly, that fuses operators by rule.
         time_limit: as of `LoadedScenario.run`.
 
+    Returns:
+        a row for each policy: seconds of a step, bytes allocated, reserved and of the process, whether it fits.
+
     Raises:
-        ScenarioError: the file is not a captured step, or the memory model is unknown.
+        ScenarioError: the file is not a captured step.
+        CaptureError: `step` is no step, or there is no such memory model, execution or time limit.
         ProfileError: there is no such profile, or it does not support the model's element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """

@@ -16,7 +16,7 @@ class StudyResults(ResultTable):
     """The points of a study; prints how many are done, failed and missing.
 
     Attributes:
-        pictures: of the study's file.
+        pictures: those that the study's file asks for.
     """
 
     pictures: "tuple[Picture, ...]"
@@ -47,10 +47,14 @@ class LoadedStudy(Shown):
 
         Args:
             folder: of the results; `reports/<study>` by default.
-            workers: processes.
+            workers: number of processes.
+
+        Returns:
+            a row for each finished point, with the columns of `results.csv` in SI units.
 
         Raises:
             StudyError: points cannot be stored, or a picture cannot be drawn.
+            OutputError: the folder cannot be written, or has other files.
         """
         from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder
