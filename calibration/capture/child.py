@@ -1,4 +1,4 @@
-"""The capturing child process: reads requests, a line each, and writes an answer to each, as long as there are any."""
+"""The child process that captures: it reads requests, one a line, and writes an answer to each."""
 
 import gc
 import os

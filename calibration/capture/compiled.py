@@ -1,4 +1,4 @@
-"""Models of torch.compile, for a card that is not there.
+"""Captures models as torch.compile compiles them, for a GPU that this machine lacks.
 
 Dynamo and AOTAutograd trace the model, and Inductor lowers each graph for CUDA, by their own rules; figures of the card
 stand in for its driver. Inductor's program then runs on fake tensors: what it allocates, reuses, launches and frees is

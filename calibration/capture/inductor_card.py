@@ -1,4 +1,4 @@
-"""A card for Inductor that is not there: its figures, and graphs of fake tensors that it takes for CUDA's.
+"""The GPU that Inductor compiles for on a machine without it: its figures, and fake tensors that pass for CUDA's.
 
 Fake tensors of CUDA abort the process where there is none, so they are the CPU's while anything runs on them.
 """

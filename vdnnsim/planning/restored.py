@@ -1,4 +1,4 @@
-"""What an order with recomputations holds in backward beside what its kernels use."""
+"""What an order with recomputations holds on the GPU in backward beside the operands of its kernels."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping

@@ -1,4 +1,4 @@
-"""Units of a plan: what a live loop allocates in one pool of PyTorch's allocator."""
+"""Units of a plan: what a live loop allocates from one pool of PyTorch's allocator."""
 
 from collections.abc import Set as AbstractSet
 from enum import Enum

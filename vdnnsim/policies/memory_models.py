@@ -1,4 +1,4 @@
-"""Settings in another memory model than that of the machine, and those in which `optimal` searches."""
+"""Settings with another memory model than the machine's, and the memory models in which `optimal` searches."""
 
 from dataclasses import dataclass, replace
 

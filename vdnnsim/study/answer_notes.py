@@ -1,4 +1,4 @@
-"""What is said beside an answer: which bytes bind, and what cannot help or was not tried."""
+"""Notes beside an answer: what occupies the memory at the peak, what cannot help, and what was not tried."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Models in a layout, as PyTorch's users put them there."""
+"""Puts a model into a layout, as PyTorch's users do: DistributedDataParallel, fully_shard, ZeroRedundancyOptimizer."""
 
 import inspect
 import warnings

@@ -1,4 +1,4 @@
-"""The process group of a rank whose other ranks are not there, and what of FSDP no operator shows."""
+"""The fake process group of a captured rank, and what FSDP does without an operator: it resizes storages and copies."""
 
 import warnings
 from collections.abc import Callable, Iterator

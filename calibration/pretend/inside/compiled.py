@@ -1,4 +1,4 @@
-"""What is recorded of torch.compile: labels of its memory, and what its kernels move.
+"""What torch.compile does on a pretended GPU: labels of its memory, and bytes that its kernels move.
 
 Hooks of modules would be traced with them, so there are none once anything is compiled; Inductor's graphs are labelled
 instead. Kernels last for Inductor's own estimate of their bytes, or for those of the tensors that they are given.
