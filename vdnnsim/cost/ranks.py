@@ -1,4 +1,4 @@
-"""The machine of a rank: whether it has GPUs for all ranks, NCCL's buffers in their memory, and its share of the host."""
+"""The machine of a rank: whether it has GPUs for all ranks, NCCL's buffers there, and the rank's share of the host."""
 
 from collections.abc import Iterable
 from dataclasses import replace
