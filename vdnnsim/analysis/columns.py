@@ -114,9 +114,9 @@ _ROW: Final = {
     "memory_rank": "of those that fit, 1 for the least peak of allocated memory",
     "on_front": "whether no other policy is better in time or memory and no worse in the other",
     "reason": "why a policy does not fit or has no plan, or with which one it shares its plan",
-    "layer": "on behalf of which one image more asks for too much",
-    "phase": "of that layer",
-    "part_size": "images in the largest part that fits, where a batch of any size is cut into parts",
+    "layer": "the layer whose request does not fit with one more sample",
+    "phase": "the phase of that layer",
+    "part_size": "samples in the largest part that fits, if a batch of any size is cut into parts",
     "error": "why a point could not be computed",
 }
 _ROW_LABELS: Final = {"batch_size": "batch size", "gpus": "GPUs"}
@@ -182,7 +182,7 @@ _COMPUTED: Final = (
     Column(
         "feature_performance_ratio",
         Scope.GPU,
-        "the same of feature_iteration_s",
+        "as performance_ratio, of feature_iteration_s",
         lambda of: float(of.feature_performance_ratio),
     ),
     _metric("pool_bytes"),
@@ -210,8 +210,8 @@ _COMPUTED: Final = (
     Column(
         "refusal",
         Scope.SERVER,
-        "why a policy does not fit, who asked for how much, what was free, what held the rest; or why it has no plan, "
-        "where all numbers are missing",
+        "why a policy does not fit: which request failed, its size, what was free and what held the rest; or why it "
+        "has no plan, in which case all numbers are missing",
         lambda of: of.refusal,
     ),
 )
