@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from vdnnsim.cli.captures import compute_capability, request_of
 from vdnnsim.cli.model_options import captures
 from vdnnsim.cli.options import HARDWARE, out_option, prints_table
 from vdnnsim.cli.output import Output, check_file
-from vdnnsim.cli.scenario_input import compute_capability, request_of
 from vdnnsim.errors import InputError
 
 

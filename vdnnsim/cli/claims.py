@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from vdnnsim.cli.captures import captured_with_notice
 from vdnnsim.cli.options import prints_table
 from vdnnsim.cli.output import Output
-from vdnnsim.cli.scenario_input import captured_with_notice
 
 if TYPE_CHECKING:
     from vdnnsim.claims.public2026.measurements import Setup

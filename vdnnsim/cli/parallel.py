@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vdnnsim.cli.captures import captured_ranks, compute_capability, request_of
 from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
 from vdnnsim.cli.options import HARDWARE, MODELS, out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
-from vdnnsim.cli.scenario_input import captured_ranks, compute_capability, request_of
 from vdnnsim.errors import InputError
 from vdnnsim.files.messages import quote
 
