@@ -44,7 +44,7 @@ class ScriptPlan:
                 self.planned = self.planned.refit()
                 _say(f"planned again with what these steps took:\n{self}")
             except PolicyError as failure:
-                _say(f"the plan stays, for there is none with what these steps took: {failure}")
+                _say(f"the plan is kept, since none fits what these steps took: {failure}")
         return self._applied(model)
 
     def end(self) -> int:

@@ -68,7 +68,7 @@ def run_command(command: click.Command) -> None:
     except KeyboardInterrupt:
         sys.exit("Aborted!")
     except MemoryError:
-        click.echo("vdnnsim: memory does not suffice", err=True)
+        click.echo("vdnnsim: out of host memory", err=True)
         sys.exit(1)
     except OSError as failure:
         discard_output()

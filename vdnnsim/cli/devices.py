@@ -127,7 +127,7 @@ def _measured(calibrator: "Calibrator") -> "Calibration":
 
     with calibrator.journal() as journal:
         if journal.begun_anew is not None:
-            click.echo(f"begins anew, and not where an earlier run ended: {journal.begun_anew}", err=True)
+            click.echo(f"starts over instead of continuing an earlier run: {journal.begun_anew}", err=True)
         if len(journal):
             click.echo(f"continues from {len(journal)} measurements of an earlier run", err=True)
         try:
