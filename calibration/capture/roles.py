@@ -54,12 +54,14 @@ def _assign_communicated(records: Sequence[Record], lives: Sequence[Life]) -> No
     """Assign what ranks gather and reduce beside kernels: weights, and their gradients."""
     maps = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
     for record in records:
-        if record.aside and record.collective is not None:
+        if not record.aside:
+            continue
+        for number, _, __ in record.operands:
+            if lives[number].constant:
+                # A bucket of DistributedDataParallel, which it made in an earlier iteration.
+                lives[number].name, lives[number].kind = "bucket of gradients", BufferKind.WEIGHT_GRADIENT
+        if record.collective is not None:
             gathers = record.collective.kind in {CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST}
-            for number, _, __ in record.operands:
-                if lives[number].constant:
-                    # A bucket of DistributedDataParallel, which it made in an earlier iteration.
-                    lives[number].name, lives[number].kind = "bucket of gradients", BufferKind.WEIGHT_GRADIENT
             for kind in maps:
                 _mark(record, lives, kind, BufferKind.WEIGHTS if gathers else BufferKind.WEIGHT_GRADIENT)
     for record in records:

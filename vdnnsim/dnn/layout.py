@@ -78,7 +78,7 @@ class Layout:
         reshards: whether blocks free their weights after forward, and gather them again.
         shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
         unit_parameters: that make a module a unit of FSDP, which it shards by itself; 0 where each block is one.
-        reduction: the type in which FSDP reduces gradients; None for that of the precision.
+        reduction: the type in which gradients are reduced; None for that of the precision.
         prefetch: units of FSDP that are gathered ahead of the one that runs; 0 for as many as FSDP does by itself.
         pipeline: ranks of a pipeline, each of which has some of the blocks.
         offloads: whether shards, their gradients and optimizer states are in host memory (`CPUOffloadPolicy`).
@@ -191,11 +191,21 @@ def _check(layout: Layout, where: str) -> None:
         (not layout.reshards, _RESHARD),
         (layout.offloads, _OFFLOAD),
         (layout.unit_parameters, _WRAP),
-        (layout.reduction, _REDUCE),
         (layout.prefetch, _PREFETCH),
     ):
         if is_found and not layout.is_sharded:
             raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    if layout.reduction and not layout.is_sharded:
+        if not layout.data or layout.is_given:
+            raise CaptureError(
+                f"{where}: found {_REDUCE} in {quote(text)}, expected it beside ddp=N, zero1=N, fsdp=N, zero2=N or "
+                "hsdp=RxS"
+            )
+        if layout.reduction is ElementType.FLOAT32:
+            raise CaptureError(
+                f"{where}: found {_REDUCE}=float32 in {quote(text)}, expected {_REDUCE}=bfloat16 or {_REDUCE}=float16, "
+                "to which hooks of DistributedDataParallel compress gradients, or nothing of it"
+            )
     if not layout.syncs and (layout.pipeline > 1 or layout.is_given or not layout.data):
         raise CaptureError(
             f"{where}: found {_SYNC} in {quote(text)}, expected it beside ddp=N, zero1=N, fsdp=N, zero2=N or hsdp=RxS; "

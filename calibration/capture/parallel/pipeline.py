@@ -165,7 +165,7 @@ def pipelined(
         if layout.is_sharded:
             shard(stage, blocks, mesh, layout, precision)
         join(stage, blocks, index, count)
-        module = replicated(stage, mesh) if layout.is_replicated else stage
+        module = replicated(stage, mesh, layout.reduction) if layout.is_replicated else stage
         is_last = index == count - 1
         stages.append(
             _ScheduledStage(

@@ -56,7 +56,7 @@ def spread(
         size = layout.unit_parameters
         shard(model, _units(model, size) if size else blocks_of(model), mesh, layout, precision)
         return model
-    return replicated(model, mesh) if layout.copies > 1 else model
+    return replicated(model, mesh, layout.reduction) if layout.copies > 1 else model
 
 
 def mesh_of(layout: Layout, device_type: str) -> DeviceMesh | None:
@@ -82,7 +82,7 @@ def _as_wrapped(model: nn.Module, layout: Layout, precision: Precision) -> nn.Mo
     if any(isinstance(each, nn.DataParallel | FullyShardedDataParallel) for each in model.modules()):
         raise CaptureError(f"--parallel: {layout.text}: found DataParallel or FSDP1, expected DDP or fully_shard")
     if isinstance(model, DistributedDataParallel):
-        model.register_comm_hook(None, _reduce)
+        model.register_comm_hook((None, None), _reduce)
     elif parts := [each for each in model.parameters() if isinstance(each, DTensor)]:
         most = max(each.device_mesh._get_root_mesh().size() for each in parts)  # noqa: SLF001 - as DDP asks for it
         if most < layout.ranks and not any(isinstance(each, DistributedDataParallel) for each in model.modules()):
@@ -128,8 +128,8 @@ def partitioned(optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.opt
     return ZeroRedundancyOptimizer(parameters, optimizer_class=type(optimizer), process_group=group, **options)
 
 
-def replicated(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
-    """Return a model, or a stage of one, in DistributedDataParallel.
+def replicated(model: nn.Module, mesh: DeviceMesh, reduction: ElementType | None = None) -> DistributedDataParallel:
+    """Return a model, or a stage, in DistributedDataParallel, which reduces gradients in a type if one is given.
 
     Split parameters are parts of this rank there, and `DTensor`s during forward.
 
@@ -143,7 +143,8 @@ def replicated(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
             "refuses; expected fsdp=N or hsdp=RxS beside tp"
         )
     found = DistributedDataParallel(model, device_mesh=mesh["copies"], init_sync=False)
-    found.register_comm_hook(mesh["copies"].get_group(), _reduce)
+    narrow = getattr(torch, reduction.value) if reduction else None
+    found.register_comm_hook((mesh["copies"].get_group(), narrow), _reduce)
     owners = [(model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in paths]
     parts = [(owner, name, getattr(owner, name)) for owner, name in owners]
 
@@ -158,12 +159,27 @@ def replicated(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
 
 
 def _reduce(
-    group: distributed.ProcessGroup | None,
+    state: tuple[distributed.ProcessGroup | None, torch.dtype | None],
     bucket: distributed.GradBucket,  # type: ignore[name-defined]  # PyTorch asks for this annotation
 ) -> torch.futures.Future[torch.Tensor]:
-    """Sum a bucket over all ranks, which PyTorch's own reduction does as well, but not in a fake process group."""
-    reduced = bucket.buffer()
-    distributed.all_reduce(reduced, group=group, async_op=True)
+    """Sum a bucket over all ranks, which PyTorch's own reduction does as well, but not in a fake process group.
+
+    In a narrow type as `bf16_compress_hook` and `fp16_compress_hook` do it: a copy is divided and summed, and copied
+    back on another stream than that of backward.
+
+    Args:
+        state: the ranks, by default all, and the narrow type, if one was asked for.
+        bucket: of gradients.
+    """
+    (group, narrow), reduced = state, bucket.buffer()
+    compressed = reduced if narrow is None else reduced.to(narrow).div_(distributed.get_world_size(group))
+    distributed.all_reduce(compressed, group=group, async_op=True)
+    if compressed is not reduced:
+        device = torch.get_device_module(reduced.device)
+        aside = device.Stream()
+        aside.wait_stream(device.current_stream())
+        with device.stream(aside):
+            reduced.copy_(compressed)
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(reduced)
     return done

@@ -1,4 +1,4 @@
-"""Units of FSDP: which modules they are, how far ahead they are gathered, and the type of their gradients."""
+"""Units of FSDP: which modules they are, and how far ahead they are gathered; types in which gradients are reduced."""
 
 import pytest
 import torch
@@ -15,9 +15,11 @@ from tests.calibration.capture.ranks import (
     Net,
     Planned,
     captured,
+    collectives,
     sizes,
 )
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.units import Precision
 
@@ -31,6 +33,16 @@ def test_gradients_are_reduced_in_the_type_that_is_asked_for() -> None:
     wide = captured("fsdp=4,reduce=float32", precision=Precision.BFLOAT16)
     assert ("all_gather", BLOCK // 2) in sizes(wide, F)
     assert ("reduce_scatter", BLOCK) in sizes(wide, B)
+
+
+def test_ddp_reduces_a_narrow_copy_of_a_bucket_which_is_copied_back_beside_kernels() -> None:
+    """Of 17,568 B in float32 half is summed, as hooks that compress gradients do it; the buckets stay as they are."""
+    step = captured("ddp=4,reduce=bfloat16")
+
+    assert collectives(step) == [Collective(CollectiveKind.ALL_REDUCE, 2 * BLOCK // 2 + HEAD // 2, "bfloat16", ranks=4)]
+    assert [each.name for each in step.operations if each.aside] == ["c10d.allreduce_.default", "aten.copy_.default"]
+    (bucket,) = (each for each in step.storages if each.name == "bucket of gradients")
+    assert bucket.nbytes == 2 * BLOCK + HEAD
 
 
 def order_of(step: CapturedStep, phase: Phase) -> str:

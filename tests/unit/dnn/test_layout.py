@@ -22,6 +22,7 @@ from vdnnsim.units import ElementType
         ("ranks=8,pp=2", Layout("ranks=8,pp=2", "ranks", copies=4, pipeline=2)),
         ("ddp=8,sync=last", Layout("ddp=8,sync=last", "ddp", copies=8, syncs=False)),
         ("zero1=2,tp=4", Layout("zero1=2,tp=4", "zero1", copies=2, tensor=4)),
+        ("ddp=8,reduce=fp16", Layout("ddp=8,reduce=fp16", "ddp", copies=8, reduction=ElementType.FLOAT16)),
         ("fsdp=8,wrap=100M", Layout("fsdp=8,wrap=100M", "fsdp", shards=8, unit_parameters=10**8)),
         (
             "zero2=8,reduce=bf16,prefetch=1",
@@ -65,7 +66,8 @@ def test_a_layout_is_read_term_by_term(text: str, layout: Layout) -> None:
         ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never"),
         ("fsdp=4,sp=never", "found sp=never in 'fsdp=4,sp=never', expected it beside tp=N"),
         ("ranks=4,tp=2", "found 'ranks=4,tp=2', expected ranks=N alone"),
-        ("ddp=4,reduce=float32", "found reduce in 'ddp=4,reduce=float32', expected it beside fsdp=N or hsdp=RxS"),
+        ("ddp=4,reduce=float32", "found reduce=float32 in 'ddp=4,reduce=float32', expected reduce=bfloat16 or"),
+        ("tp=4,reduce=bfloat16", "found reduce in 'tp=4,reduce=bfloat16', expected it beside ddp=N"),
         ("tp=4,wrap=1M", "found wrap in 'tp=4,wrap=1M', expected it beside fsdp=N"),
         ("fsdp=4,wrap=1MB", "found 'wrap=1MB', expected how many parameters, as wrap=100M"),
         ("pp=2,fsdp=4,wrap=1M", "found wrap in 'pp=2,fsdp=4,wrap=1M', expected it without pp"),
