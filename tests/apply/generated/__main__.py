@@ -1,5 +1,7 @@
 """Runs drawn loops with drawn plans, and shows the smallest of each that is not what it is without a plan.
 
+Of a loop that PyTorch does not repeat nothing can be said; it is shown as it was drawn.
+
 python -m tests.apply.generated 10000               # those of the first seeds
 python -m tests.apply.generated 1 --from 4711       # that of one
 python -m tests.apply.generated 300 --from 1000000  # with later blocks and later policies among them
@@ -29,6 +31,8 @@ def main() -> None:
     with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
         for seed, outcome in (each for part in pool.map(judged, parts) for each in part):
             found.update(outcome.counts)
+            if outcome.unrepeated:
+                sys.stdout.write(f"\nseed {seed}, without a plan\n{Drawn.of(seed)}\n{outcome.unrepeated}\n")
             if outcome.trouble:
                 troubled += 1
                 drawn = Drawn.of(seed)

@@ -202,7 +202,7 @@ def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
         again = Outcome()
         _compare(drawn, expected, _plain(drawn), again)
         if again.trouble:
-            # As `rrelu` under a checkpoint, whose noise PyTorch leaves as the memory was.
+            # As `rrelu` at the end of a checkpoint, whose noise PyTorch leaves as the memory was.
             outcome.trouble, outcome.unrepeated = "", again.trouble
     if not outcome.trouble:
         outcome.trouble = hazards or _left_behind(loops, drawn.device, before)

@@ -25,6 +25,7 @@ def test_loops_are_the_same_with_a_plan(model: int) -> None:
         drawn = Drawn.of(seed)
         outcome = judge(drawn)
         assert not outcome.trouble, f"seed {seed}\n{drawn}\n{outcome.trouble}"
+        assert not outcome.unrepeated, f"seed {seed}, without a plan\n{drawn}\n{outcome.unrepeated}"
         found.update(outcome.counts)
     assert found["loops refused"] <= LOOPS / 4
     assert found["steps that left the plan"] < found["steps"] / 2
@@ -32,7 +33,7 @@ def test_loops_are_the_same_with_a_plan(model: int) -> None:
 
 
 def test_a_loop_that_pytorch_does_not_repeat_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `rrelu` under a checkpoint, which reads noise that it never wrote: here the first plain run is off by one."""
+    """As `rrelu` that ends a checkpoint, whose noise is as the memory was: here the first plain run is off by one."""
     plain, excess = judging._plain, iter((1, 0))  # noqa: SLF001
 
     def differently(drawn: Drawn) -> Found:
