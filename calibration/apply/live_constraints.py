@@ -9,6 +9,8 @@ differentiates, as for a gradient penalty, they are found by name. Of the others
   computes a transposed convolution, is not (cuDNN's guide, "Reproducibility (Determinism)").
 - `_cudnn_ctc_loss`: computes the gradient in forward, in no fixed order by some algorithms (the same place).
 - `_cudnn_rnn`: has "known non-determinism issues" on some versions of cuDNN and CUDA (`torch.nn.LSTM` and its like).
+- `cumprod`, `logcumsumexp`: along the only dimension by the scan of CUB, as `cumsum`, whose floating-point results may
+  vary from run to run (https://github.com/NVIDIA/cub/issues/454).
 - `index_reduce`, `kthvalue` and `nanmedian` raise, as those named do, where only deterministic algorithms are allowed.
 - `topk`: "the indices of tied elements are not guaranteed to be stable and may vary across different invocations".
 - Operators of other libraries than PyTorch are taken for nondeterministic.
@@ -30,9 +32,9 @@ from vdnnsim.dnn.step import BufferKind, StepOperation, Storage
 from vdnnsim.plans.buffers import states_of_update
 
 NOT_DETERMINISTIC: Final = frozenset(
-    "_cudnn_ctc_loss _cudnn_rnn _index_put_impl_ bincount cumsum histc index_add index_copy index_put index_reduce "
-    "kthvalue max_unpool2d max_unpool3d median nanmedian nll_loss2d_forward put scatter scatter_add scatter_reduce "
-    "topk".split()
+    "_cudnn_ctc_loss _cudnn_rnn _index_put_impl_ bincount cumprod cumsum histc index_add index_copy index_put "
+    "index_reduce kthvalue logcumsumexp max_unpool2d max_unpool3d median nanmedian nll_loss2d_forward put scatter "
+    "scatter_add scatter_reduce topk".split()
 )
 """Names of operators without library, overload, or trailing underscore."""
 

@@ -16,7 +16,7 @@ from calibration.apply.live_constraints import as_repeatable, is_deterministic_o
 from calibration.apply.pinned_slots import PinnedSlots
 from calibration.apply.saved_storage import SavedStorage
 from calibration.capture.tape import Tape
-from tests.apply.models import MODELS, rows
+from tests.apply.models import MODELS, Function, rows
 from tests.apply.training import alike, gradients, requested
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -250,9 +250,11 @@ def test_nondeterministic_operations_are_not_recomputed_on_a_gpu(monkeypatch: py
         (lambda: nn.Conv2d(2, 2, 3), "convolution", True),
         (lambda: nn.ConvTranspose2d(2, 2, 3), "convolution", False),
         (lambda: nn.AvgPool2d(2), "avg_pool2d", True),
+        (lambda: Function(lambda _, batch: batch.flatten().cumprod(0)), "cumprod", False),
+        (lambda: Function(lambda _, batch: batch.flatten().logcumsumexp(0)), "logcumsumexp", False),
     ],
 )
-def test_transposed_convolutions_are_not_deterministic(
+def test_transposed_convolutions_and_scans_are_not_deterministic(
     build: Callable[[], nn.Module],
     name: str,
     expected: bool,  # noqa: FBT001
