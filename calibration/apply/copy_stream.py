@@ -140,11 +140,7 @@ class CudaCopyStream:
         return nullcontext() if self.is_current(stream) else torch.cuda.stream(stream)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> torch.cuda.Event:
-        if torch.cuda.is_current_stream_capturing():
-            raise ExecutionRefused(
-                "a step under a plan is captured into a CUDA graph, which would replay its copies without their waits, "
-                "expected a step that runs eagerly, or a graph that saves nothing for backward"
-            )
+        refuse_graph_capture()
         self.stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self.stream):
             _copy(target, source)
@@ -171,6 +167,19 @@ class CudaCopyStream:
 
 def copy_stream_for(device: torch.device) -> CopyStream:
     return CudaCopyStream(device) if device.type == "cuda" else CpuCopyStream()
+
+
+def refuse_graph_capture() -> None:
+    """Refuse a step that is captured: replays would neither wait for copies nor have their memory to themselves.
+
+    Raises:
+        ExecutionRefused: the current stream is captured into a CUDA graph.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        raise ExecutionRefused(
+            "a step under a plan is captured into a CUDA graph, which would replay its copies without their waits, in "
+            "memory of other steps, expected a step that runs eagerly, or a graph that saves nothing for backward"
+        )
 
 
 def card_of(device: torch.device) -> tuple[str, tuple[int, int] | None]:

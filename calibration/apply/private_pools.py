@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from calibration.apply.copy_stream import refuse_graph_capture
 from calibration.apply.model_discovery import optimizers_of
 
 
@@ -24,9 +25,14 @@ class PrivatePools:
         """Allocate from a pool in this thread from now on; return the number of the one before.
 
         PyTorch takes the pool that has been in use longest, so only one is at a time.
+
+        Raises:
+            ExecutionRefused: the current stream is captured into a CUDA graph, and it is a private pool.
         """
         before: int = getattr(self._thread, "number", 0)
         if number != before:
+            if number:
+                refuse_graph_capture()
             self._thread.number = number
             if before:
                 self._thread.context.__exit__(None, None, None)
