@@ -105,9 +105,16 @@ def with_leaves_replaced(kind: type | tuple[type, ...], replace: Callable[[Any],
     if isinstance(value, dict):
         return {name: with_leaves_replaced(kind, replace, each) for name, each in value.items()}
     if isinstance(value, _CONTAINERS):
-        return type(value)(
-            [each if type(each) in _SCALARS else with_leaves_replaced(kind, replace, each) for each in value]
-        )
+        found = []
+        for each in value:
+            # Most leaves are told here, for a call takes as long as all else.
+            if type(each) in _SCALARS:
+                found.append(each)
+            elif isinstance(each, kind):
+                found.append(replace(each))
+            else:
+                found.append(with_leaves_replaced(kind, replace, each))
+        return type(value)(found)
     return value
 
 
