@@ -12,7 +12,8 @@ from typing import Final
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.memory.caching import place_pytorch
+from vdnnsim.memory.caching import CachingAllocator, pytorch_allocator
+from vdnnsim.memory.online import serve
 from vdnnsim.memory.process import cublas_workspace_bytes
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request, round_up
 from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, LARGEST_SMALL_BYTES, SEGMENT_GRANULE_BYTES
@@ -127,15 +128,28 @@ def whole_pages(nbytes: int, settings: AllocatorSettings) -> int:
 
 def reserved_bytes(requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings, *, small: bool) -> int:
     """Return the bytes that PyTorch reserves for the small requests, or for the large ones."""
+    return _after(requests, granule_bytes, settings, small=small).pool_bytes
+
+
+def free_blocks(requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings) -> list[int]:
+    """Return the bytes of the blocks that large requests leave free in their segments."""
+    return [each.nbytes for each in _after(requests, granule_bytes, settings, small=False).free_blocks]
+
+
+def _after(
+    requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings, *, small: bool
+) -> CachingAllocator:
+    """Return PyTorch's allocator when it has served the small requests, or the large ones."""
     sizes, own = dict[int, int](), list[Request]()
     for each in requests:
         nbytes = sizes[each.key] if each.nbytes is None else round_up(each.nbytes, granule_bytes)
         sizes[each.key] = nbytes
         if (nbytes <= LARGEST_SMALL_BYTES) is small:
             own.append(each)
-    placed = place_pytorch(own, UNLIMITED_BYTES, granule_bytes, settings)
+    allocator = pytorch_allocator(UNLIMITED_BYTES, granule_bytes, settings)
+    placed = serve(own, allocator, UNLIMITED_BYTES, granule_bytes)
     assert isinstance(placed, Placed)
-    return placed.pool_bytes
+    return allocator
 
 
 def _made(plan: TrainingPlan) -> dict[int, int]:

@@ -21,14 +21,16 @@ from vdnnsim.memory.live_segments import LiveSegments
 from vdnnsim.memory.packing import Lifetime, most_live_bytes
 from vdnnsim.memory.private_pools import Cut, PrivatePools
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
+from vdnnsim.memory.segments import LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.pool_units import Unit, units_of
-from vdnnsim.plans.repetition import first_products, leading_operations, reserved_bytes, whole_pages
+from vdnnsim.plans.repetition import first_products, free_blocks, leading_operations, reserved_bytes, whole_pages
 from vdnnsim.plans.training_plan import TrainingPlan
 
+SIZES: Final = tuple(LARGEST_SMALL_BYTES << at for at in range(6))
+"""Of blocks, above each of which what they lack is counted."""
 STATES: Final = 1
 """The private pool of optimizer states; those of blocks follow."""
 
@@ -114,10 +116,20 @@ class Reserving:
     def _short_bytes(self, memory: ReservedMemory) -> int:
         """Return what blocks lack beside given buffers and states, wherever they lie; 0 where there is enough.
 
-        Blocks that may lie in segments of given buffers do not count.
+        Those of more than some size lie in what is reserved, or in free blocks of more in segments of given buffers.
         """
-        of_their_own = [life for _, life in self._blocks if life.nbytes > LARGE_SEGMENT_BYTES]
-        return max(0, most_live_bytes(of_their_own) - memory.own_bytes)
+        head, *iterations = self._after_head
+        free = free_blocks((each.request for each in head), self.granule_bytes, self.settings)
+        made = states_of_update(self.plan.workload.step)
+        states = [each.request.nbytes or 0 for each in iterations[0] if each.request.key in made]
+        room_bytes = memory.own_bytes + memory.states_bytes
+
+        def lacking_bytes(least_bytes: int) -> int:
+            blocks = [life for _, life in self._blocks if life.nbytes > least_bytes]
+            large = (sum(each for each in sizes if each > least_bytes) for sizes in (states, free))
+            return most_live_bytes(blocks) + next(large) - next(large) - room_bytes
+
+        return max(0, *map(lacking_bytes, SIZES))
 
     def _overflow(self, whole: Reserved, lacking_bytes: int) -> Overflow:
         """Return the overflow of the request with which most is in use, by so many bytes."""

@@ -34,10 +34,10 @@ SMALL_BYTES = 2 * MIB
 """One segment for all that is small."""
 
 
-def step_of(*, has_state: bool = False) -> CapturedStep:
+def step_of(*, has_state: bool = False, map_bytes: int = LARGE, weight_bytes: int = 4) -> CapturedStep:
     r = Recording("toy", 1, ("fc", "loss"))
-    floats = (LARGE // 4,)
-    weight = r.memory("fc.weight", BufferKind.WEIGHTS, (1,), given=True)
+    floats = (map_bytes // 4,)
+    weight = r.memory("fc.weight", BufferKind.WEIGHTS, (weight_bytes // 4,), given=True)
     x = r.memory("input", BufferKind.FEATURE_MAP, (1,), given=True)
     y = r.memory("relu", BufferKind.FEATURE_MAP, floats)
     loss = r.memory("loss", BufferKind.FEATURE_MAP, (1,))
@@ -130,6 +130,20 @@ def test_blocks_are_short_of_what_no_address_gives_them(step: CapturedStep, mib:
     assert found.answer.short_bytes == short_mib * MIB
     placed = with_limits(step, mib)
     assert (placed.short_bytes if isinstance(placed, DoesNotFit) else 0) == short_mib * MIB
+
+
+@pytest.mark.parametrize(
+    ("weight_bytes", "mib", "short_mib"), [(4, 16, 2), (4, 18, 0), (4 * MIB, 22, 0), (6 * MIB, 22, 2)]
+)
+def test_small_blocks_may_lie_beside_weights(weight_bytes: int, mib: int, short_mib: int) -> None:
+    """Blocks of 16 MiB are live at once: beside small blocks there are 14 and 16 MiB.
+
+    In 22 MiB a segment of 20 for the weight leaves nothing, but has 16 MiB free beside 4 MiB, and 14 MiB beside 6.
+    """
+    step = step_of(map_bytes=8 * MIB, weight_bytes=weight_bytes)
+    found = reserving(step, mib, lambda asked: Overflow(len(asked) - 1, (), 0, 0)).reserved()
+    assert isinstance(found.answer, Overflow)
+    assert found.answer.short_bytes == short_mib * MIB
 
 
 @pytest.mark.parametrize("mib", [82, 200])
