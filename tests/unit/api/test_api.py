@@ -120,7 +120,7 @@ def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], me
         ({"optimizer": torch.optim.AdamW([torch.ones(1)], fused=True)}, "expected its name, 'adamw_fused'"),
         ({"optimizer": "adamv"}, "optimizer: 'adamv' is not an optimizer; did you mean 'adam"),
         ({"accumulate": 0}, "accumulate: found 0, expected an integer from 1 on"),
-        ({"tokens": 3}, "image and tokens are for a model by name or file"),
+        ({"tokens": 3}, "image and tokens: found for a model in Python"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(words: dict[str, Any], message: str) -> None:
