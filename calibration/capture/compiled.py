@@ -179,7 +179,8 @@ def _recurrent_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as 
 @contextmanager
 def _same_autocast() -> Iterator[None]:
     """Put autocast of CUDA into the state of the CPU's, which stands for it: Dynamo restores both."""
-    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    # PyTorch's public function tells the state of the CPU's autocast for both (`calibration.capture.cuda.autocast`).
+    before = torch._C.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")  # noqa: SLF001
     torch.set_autocast_enabled("cuda", torch.is_autocast_enabled("cpu"))
     torch.set_autocast_dtype("cuda", torch.get_autocast_dtype("cpu"))
     try:

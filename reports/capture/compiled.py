@@ -37,7 +37,7 @@ from vdnnsim.report.result_table import write_csv
 CARD = "h100_sxm"
 _IDENTITY = re.compile(r"^(triton_[a-z]+)_.*_(\d+)$")
 """What tells kernels of Inductor apart: kind and number. Words between name operators, constants among them."""
-_NO_KERNEL = ("aten.empty", "aten._unsafe_view", "aten.lift_fresh")
+_NO_KERNEL = ("aten.empty", "aten._unsafe_view", "aten.lift_fresh", "aten.set_")
 
 
 @dataclass(frozen=True)

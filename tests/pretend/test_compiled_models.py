@@ -6,13 +6,10 @@ from reports.capture.compiled import row_of
 from reports.capture.compiled_cases import CASES
 
 pytestmark = pytest.mark.pretend
-MISSED = "torch.compile leaves it eager, and seven casts in backward are not captured: up to 8 % more is held"
 
 
 @pytest.mark.filterwarnings("ignore")  # of compilers and libraries of models, whatever they say
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.xfail(reason=MISSED)] * (each == "GRU")) for each in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_kernels_and_buffers_are_those_of_a_compiled_run(name: str) -> None:
     """After each kernel as much is held, but for 16 bytes of a random state in attention with dropout."""
     row = row_of(CASES[name])

@@ -81,7 +81,7 @@ class _Casts:
         kind = torch.get_autocast_dtype("cpu")
         input, weight, stride, buffer, hx, cx, *rest = args
         if any(_is_eligible(each) and each.dtype != kind for each in weight):
-            buffer = input.new_empty(sum(each.numel() for each in weight), dtype=kind)
+            buffer = torch.zeros(sum(each.numel() for each in weight), dtype=kind, device=input.device)
             weight = _slices(buffer, weight)
         hx, cx, input = (each if each is None else self._cast(each, kind) for each in (hx, cx, input))
         return operator(input, weight, stride, buffer, hx, cx, *rest, **kwargs)

@@ -126,6 +126,13 @@ def test_recurrent_layers_are_those_of_cudnn() -> None:
     assert (2 * 6 + 1) * 5 * 4 * 16 * 4 + 256 in saved
 
 
+def test_autocast_of_the_caller_stays_as_it_was() -> None:
+    """A script that captures its model may train it eagerly afterwards."""
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    vdnnsim.capture(nn.Linear(8, 16), torch.ones(4, 8), optimizer="sgd", compile=True, precision="amp_bfloat16")
+    assert (torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")) == before
+
+
 def test_it_is_replayed_compiled_alone(step: Captured) -> None:
     assert vdnnsim.simulate(step, "rtx_4090", execution="compiled").result.fits_surely
     with pytest.raises(ScenarioError, match="expected 'compiled'"):
