@@ -37,6 +37,7 @@ _SUMS_FIRST: Final = {
     "_batch_norm_with_update": 1,
     "cudnn_batch_norm": 1,
     "native_group_norm": 1,
+    "native_group_norm_backward": 2,
     "native_batch_norm_backward": 2,
     "batch_norm_backward": 2,
     "cudnn_batch_norm_backward": 2,

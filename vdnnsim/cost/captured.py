@@ -41,6 +41,7 @@ _PLANE: Final = 2
 _SUM: Final = "aten.sum.dim_IntList"
 _COPIES: Final = ("aten._to_copy.default", "aten.copy_.default")
 _CLONE: Final = "aten.clone.default"
+_GROUP_NORM: Final = "aten.native_group_norm"
 _BROADCASTING: Final = frozenset({"add", "sub", "mul", "div", "where", "masked_fill"})
 _FLOATS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _SAFE_SOFTMAX: Final = "aten._safe_softmax.default"
@@ -111,6 +112,8 @@ def single_elements(workload: CapturedWorkload, operation: StepOperation) -> int
     A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none.
     """
     name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
+    if name.startswith(_GROUP_NORM):
+        return prod(tensors[0].shape)
     is_arithmetic = name.removeprefix("aten.").partition(".")[0].rstrip("_") in _BROADCASTING
     if not (is_arithmetic or name in (*_COPIES, _CLONE)):
         return 0

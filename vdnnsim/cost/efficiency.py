@@ -23,6 +23,7 @@ from vdnnsim.cost.fused_attention import FUSED, AttentionKernel
 from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.rate_origins import RatedModel
 from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
+from vdnnsim.cost.thread_limits import group_normalization_wait_s
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.cost.workspace import FLOAT_BYTES
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
@@ -36,6 +37,7 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType, Precision
 
 _NATIVE_BATCH_NORM: Final = "native_batch_norm"
+_GROUP_NORM: Final = "native_group_norm"
 _OWN_NORMALIZATION: Final = (Precision.FLOAT16, Precision.BFLOAT16, Precision.AMP_BFLOAT16)
 """In which PyTorch takes its own batch normalization instead of cuDNN's: of narrow weights, and of bfloat16."""
 
@@ -90,6 +92,9 @@ class EfficiencyCosts(MachineCosts):
         name, nbytes = work.name, work.nbytes
         if Arithmetic.PRODUCT not in work.flop:
             is_own, is_gradient = _NATIVE_BATCH_NORM in name, "_backward" in name
+            if _GROUP_NORM in name:
+                elements = work.elements
+                return self._gpu.cost(lambda gpu: _group_norm_s(gpu, nbytes, elements, is_gradient=is_gradient), nbytes)
             return self._stream(operator_kind(name), work, is_own=is_own, is_gradient=is_gradient)
         unit = self._unit(work.element_type)
         if name == "product" and work.sizes:
@@ -155,6 +160,18 @@ class EfficiencyCosts(MachineCosts):
             return gpu.stream_s(kind, nbytes, channels, elements=elements, summed_parts=parts, **layout)
 
         return self._gpu.cost(streamed, nbytes)
+
+
+def _group_norm_s(gpu: EfficientGpu, nbytes: int, elements: int, *, is_gradient: bool) -> float:
+    """Return the seconds of a group normalization: sums over X, or X and dY, and what reads these again.
+
+    The first kernel reads one of three passes, of backward two of five
+    (aten/src/ATen/native/cuda/group_norm_kernel.cu).
+    """
+    p, summed_bytes = gpu.parameters, 2 * nbytes // 5 if is_gradient else nbytes // 3
+    seconds = group_normalization_wait_s(elements, gpu.multiprocessors) + p.launch_overhead_s
+    seconds += summed_bytes / (gpu.dram_bytes_per_s * p.normalization_dram_fraction)
+    return seconds + gpu.stream_s(OperatorKind.POINTWISE, nbytes - summed_bytes, elements=elements)
 
 
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:

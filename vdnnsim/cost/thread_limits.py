@@ -3,6 +3,8 @@
     batch normalization of PyTorch's own (not cuDNN's), of maps that lie as N, C, H, W: one block of 512 threads for
                     each channel, N H W / 512 loads for each thread, one after the other; forward once, for the moments,
                     backward twice, for the sums and for dX. As many blocks run at once as multiprocessors hold.
+    group normalization: one such block for each group of an image, backward for each channel, which sums alone; another
+                    kernel, which broadcasts, reads all again and writes Y or dX.
     sum of rows     over several blocks: their parts meet in the L2, where the last block adds up parts / height in
                     each of its threads (`vdnnsim.cost.pytorch_workspace`).
     one element at a time: what broadcasts, turns a tensor around, or reads other types than it computes in does not
@@ -10,7 +12,8 @@
                     casts to a wider type (to a narrower one loads words), and Y of PyTorch's own normalization. So
                     are maps in 16 bits that cuDNN turns around; in float32 DRAM limits those on an H100 as well.
 
-Source: github.com/pytorch/pytorch, aten/src/ATen/native/cuda: Normalization.cuh, Reduce.cuh, CUDALoops.cuh, Copy.cu.
+Source: github.com/pytorch/pytorch, aten/src/ATen/native/cuda: Normalization.cuh, group_norm_kernel.cu, Reduce.cuh,
+CUDALoops.cuh, Copy.cu.
 """
 
 from math import ceil, prod
@@ -35,6 +38,11 @@ def normalization_wait_s(sizes: tuple[int, ...], multiprocessors: int, *, is_gra
     loads = ceil(prod(sizes) / sizes[1] / _THREADS)
     turns = ceil(sizes[1] / (multiprocessors * _BLOCKS))
     return (1 + is_gradient) * turns * loads * _DRAM_LATENCY_S
+
+
+def group_normalization_wait_s(elements: float, multiprocessors: int) -> float:
+    """Return what the sums of a group normalization wait, of more groups than blocks run at once."""
+    return elements / (multiprocessors * _BLOCKS * _THREADS) * _DRAM_LATENCY_S
 
 
 def joined_sum_wait_s(parts: int) -> float:

@@ -117,6 +117,17 @@ def test_traffic_of_batch_normalization(mode: Mode, reads: int) -> None:
     assert (reads + 1) * 1200 <= found.bytes_moved < (reads + 1) * 1200 + 200
 
 
+def test_traffic_of_group_normalization() -> None:
+    """4 images of 4 channels of 5 x 5, 1600 B: forward reads them twice, backward them and dY; the rest is small."""
+
+    def make_model() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(4, 4, 1), nn.GroupNorm(2, 4))
+
+    step = capture(program(make_model, lambda: torch.zeros(4, 4, 5, 5), lambda y: y.square().sum()), CPU)
+    found = [each.bytes_moved // 1600 for each in step.operations if "group_norm" in each.name]
+    assert found == [3, 5]
+
+
 def test_work_of_a_convolution() -> None:
     """5 x 5 places of 3 x 3 x 2 weights for each of 4 channels, 2 images; backward for W and the bias alone."""
     make_model = partial(nn.Conv2d, 2, 4, 3, stride=2, padding=1)

@@ -179,6 +179,7 @@ def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
         ("aten._to_copy.default", ((4, 8), "float16"), ((4, 8), "float32"), 32),
         ("aten._to_copy.default", ((4, 8), "float32"), ((4, 8), "float16"), 0),
         ("aten.copy_.default", ((4, 8), "float32"), ((4, 8), "float32"), 0),
+        ("aten.native_group_norm.default", ((4, 8), "float32"), ((4, 8), "float32"), 32),
     ],
 )
 def test_what_loads_no_words(

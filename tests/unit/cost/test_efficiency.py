@@ -103,6 +103,19 @@ def test_kernels_that_take_one_element_at_a_time_and_sums_of_several_blocks() ->
     assert taken == {(1, forward): 1.0, (2, forward): 2.0, (1, backward): 2.0, (2, backward): 1.0}
 
 
+def test_a_group_normalization_sums_and_then_broadcasts() -> None:
+    """3072 B of X, X and Y: 1 s for sums at half of 2048 B/s, 2 s for Y; 5120 B of backward are 2 s and 3 s.
+
+    Backward sums over X and dY, and reads both again to write dX. Each has two launches. 16.8e9 elements take two
+    multiprocessors 3 s for Y, and 16.8e9 / 4096 loads of each thread, 690 cycles at 1.83 GHz, before that.
+    """
+    model, name = costs(), "aten.native_group_norm"
+    assert model.kernel(KernelWork(f"{name}.default", HALF, {}, 3072)).seconds == 2 + 1 + 2
+    assert model.kernel(KernelWork(f"{name}_backward.default", HALF, {}, 5120)).seconds == 2 + 2 + 3
+    large = model.kernel(KernelWork(f"{name}.default", HALF, {}, 3072, elements=16_800_000_000)).seconds
+    assert large == pytest.approx(2 + 1 + 16.8e9 / 4096 * 690 / 1.83e9 + 3)
+
+
 class Stated(MachineCosts):
     """Of every kernel two algorithms, of 2 s without and 3 s with a workspace, or one of a given time."""
 
