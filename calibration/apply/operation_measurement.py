@@ -89,7 +89,8 @@ def measured_here(
         return (KernelCost.joined([_as_found(one, number) for one, number in kernels]),)
 
     def _as_found(kernel: KernelCost, operation: int) -> KernelCost:
-        kernel = _with_workspace(kernel, found.get(operation, ()))
+        own_bytes = captured.operations[operation].temporary_bytes
+        kernel = _with_workspace(kernel, found.get(operation, ()), own_bytes)
         if operation not in seconds:
             return kernel
         return replace(kernel, seconds=seconds[operation], origin=Origin.MEASURED)
@@ -113,13 +114,14 @@ def _within(limit_bytes: int | None, device: torch.device) -> Iterator[None]:
         torch.cuda.set_per_process_memory_fraction(before, device)
 
 
-def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCost:
-    """Return a kernel whose workspace is the peak of its requests beside results."""
+def _with_workspace(kernel: KernelCost, requests: Sequence[Request], own_bytes: int) -> KernelCost:
+    """Return a kernel whose workspace is the peak of its requests beside results and memory of its own."""
     if not requests:
         return kernel
     sizes = {each.key: each.nbytes for each in requests if each.nbytes is not None}
     *before, left = accumulate(-sizes[each.key] if each.nbytes is None else each.nbytes for each in requests)
-    return replace(kernel, workspace_bytes=max(*before, left) - left if before else 0, workspaces=())
+    peak = max(*before, left) - left if before else 0
+    return replace(kernel, workspace_bytes=max(peak - own_bytes, 0), workspaces=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,8 @@ def _step(
             element_type=each.element_type,
             flop=dict(each.effort.flop),
             bytes_moved=each.bytes_moved,
+            temporary_bytes=each.temporary_bytes * device.is_cuda,
+            copied_bytes=each.copied_bytes * device.is_cuda,
             forward=each.forward,
             random=each.random,
             saves=tuple(each.saves),

@@ -77,6 +77,8 @@ class Record:
         recomputes: whether it is one of forward, recomputed in backward.
         accumulates: whether it makes or adds to the gradient of a parameter.
         node: sequence number of the node that runs it, in backward.
+        copied_bytes: of operands that its kernels copy into another order.
+        temporary_bytes: these, and what else they allocate and free.
         overwrites: whether its result is written over its first operand if nothing holds that afterwards.
         aside: whether the program runs it on another stream than its kernels.
     """
@@ -95,6 +97,8 @@ class Record:
     recomputes: bool = False
     accumulates: bool = False
     node: int | None = None
+    copied_bytes: int = 0
+    temporary_bytes: int = 0
     overwrites: bool = False
     collective: Collective | None = None
     aside: bool = False

@@ -21,6 +21,7 @@ from calibration.capture.nodes import (
     newest_node,
     running_node,
 )
+from calibration.capture.operand_copies import copied_bytes, temporary_bytes
 from calibration.capture.operator_work import Effort, arithmetic_type, effort_of, traffic_of, widest_type
 from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
@@ -237,6 +238,8 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 recomputes=recomputes,
                 accumulates=node is not None and is_accumulating(node),
                 node=None if node is None else node._sequence_nr(),  # noqa: SLF001
+                copied_bytes=copied_bytes(func, args, kwargs),
+                temporary_bytes=temporary_bytes(func, args, kwargs),
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
                 collective=exchange.collective if exchange else None,
                 aside=bool(self.opened) and (runs_aside() or (exchange is not None and exchange.asynchronous)),

@@ -3,7 +3,8 @@
 A convolution or a matrix product costs what the machine's model says of the same phase of a built layer, with all
 algorithms. Everything else is a kernel with known FLOPs and compulsory traffic. Operations that move no bytes launch
 nothing. The fastest convolution on tensor cores has the workspace that PyTorch would take
-(`vdnnsim.cost.pytorch_workspace`), whatever a table states for others; so have sums of rows. `_safe_softmax`, of
+(`vdnnsim.cost.pytorch_workspace`), whatever a table states for others; so have sums of rows. Copies of operands that
+lie otherwise than a kernel needs are made before it. `_safe_softmax`, of
 attention that is not fused, takes a byte for each number, a mask (aten/src/ATen/native/transformers/attention.cpp).
 
 Of several kernels in a row, as the two backwards of a convolution, each takes its fastest algorithm within the same
@@ -26,7 +27,7 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic, Operator
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import Role, StepOperation
+from vdnnsim.dnn.step import ELEMENT_BYTES, Role, StepOperation
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType
@@ -74,12 +75,14 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         shared = _shared_sum(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())
         single = single_elements(workload, operation)
-        key = element_type, role, operation.work, operation.bytes_moved, flop, operation.name, sizes, shared, single
+        work = operation.work, operation.bytes_moved, operation.copied_bytes
+        key = element_type, role, work, flop, operation.name, sizes, shared, single
         if key not in known:
             model, asked = machine(element_type)
             costs = model.laid_out(channels_last=channels_last)
             found = _options(costs, asked, operation, role, workload, sizes, multiprocessors, (shared.steps, single))
-            known[key] = (replace(found[0], workspace_bytes=shared.nbytes),) if shared.nbytes else found
+            found = (replace(found[0], workspace_bytes=shared.nbytes),) if shared.nbytes else found
+            known[key] = _with_copies(found, costs, asked, operation, workload)
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
@@ -164,6 +167,25 @@ def _options(
         case _:
             name = attention_taken(operation.name, element_type, workload.captured.compute_capability)
     return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes, *limits)),)
+
+
+def _with_copies(
+    options: _Options,
+    machine: MachineCosts,
+    element_type: ElementType,
+    operation: StepOperation,
+    workload: CapturedWorkload,
+) -> _Options:
+    """Return options behind the copies of operands, whose elements are taken one at a time as those of a clone."""
+    nbytes = operation.copied_bytes
+    if not nbytes:
+        return options
+    width = ELEMENT_BYTES[workload.step.tensors[operation.operands[0].memory].element_type]
+    copy = machine.kernel(KernelWork(_CLONE, element_type, {}, 2 * nbytes, elements=nbytes // width))
+    return tuple(
+        replace(KernelCost.joined((copy, each)), algorithm=each.algorithm, parts=(), workspaces=each.workspaces)
+        for each in options
+    )
 
 
 def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:

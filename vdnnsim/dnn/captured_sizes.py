@@ -13,7 +13,7 @@ from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
 from math import lcm, prod
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,7 +21,9 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import Operand, Tensor
 from vdnnsim.files.messages import describe
 
-_SIZES: Final = frozenset({"nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "work"})
+_SIZES: Final = frozenset(
+    {"nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "copied_bytes", "work"}
+)
 """Keys whose numbers, and those within them, may grow."""
 _IGNORED: Final = frozenset({"notes"})
 _EFFORTS: Final = (".flop", ".bytes_moved", ".work")
@@ -138,7 +140,8 @@ def has_pairs(first: CapturedStep, second: CapturedStep) -> bool:
 
 def without_efforts(step: CapturedStep) -> CapturedStep:
     """Return a step without what its operations compute and move, which decides its time alone."""
-    operations = (msgspec.structs.replace(each, flop={}, bytes_moved=0, work=None) for each in step.operations)
+    none: dict[str, Any] = {"flop": {}, "bytes_moved": 0, "copied_bytes": 0, "work": None}
+    operations = (msgspec.structs.replace(each, **none) for each in step.operations)
     return msgspec.structs.replace(step, operations=tuple(operations))
 
 

@@ -41,9 +41,9 @@ def compiled(step: CapturedStep) -> CapturedStep:
     operations = list(step.operations)
     for chain in chains:
         for at in chain[:-1]:
-            operations[at] = msgspec.structs.replace(operations[at], flop={}, bytes_moved=0)
+            operations[at] = msgspec.structs.replace(operations[at], flop={}, bytes_moved=0, copied_bytes=0)
         operations[chain[-1]] = msgspec.structs.replace(
-            operations[chain[-1]], flop=_flop(step, chain), bytes_moved=fused.bytes_moved(chain)
+            operations[chain[-1]], flop=_flop(step, chain), bytes_moved=fused.bytes_moved(chain), copied_bytes=0
         )
     note = (
         f"compiled: {sum(map(len, chains))} of {len(operations)} operators run as {len(chains)} kernels; memory is "

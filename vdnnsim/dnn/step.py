@@ -199,6 +199,8 @@ class StepOperation(Data, frozen=True):
         flop: by kind of arithmetic, by the direct method, a multiply and an add being two.
         bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 if none is launched.
         temporary_bytes: memory that it allocates and frees while it runs, whichever kernel computes it.
+        copied_bytes: of its temporary memory that of operands which lie otherwise than its kernels need, and are copied
+            before they run.
         forward: of a backward operation, its last forward operation, which may be recomputed; None if it has none.
         saves: storages that autograd saves; those of a capture include parameters and inputs.
         work: its shape, if it is a convolution or a product.
@@ -219,6 +221,7 @@ class StepOperation(Data, frozen=True):
     flop: dict[Arithmetic, int] = {}
     bytes_moved: int = 0
     temporary_bytes: int = 0
+    copied_bytes: int = 0
     forward: int | None = None
     random: bool = False
     saves: tuple[int, ...] = ()

@@ -128,6 +128,32 @@ def test_traffic_of_group_normalization() -> None:
     assert found == [3, 5]
 
 
+def test_operands_that_lie_otherwise_are_copied_on_a_gpu() -> None:
+    """4 images of 3 channels of 5 x 5, 1200 B, whose pixels are normalized: PyTorch copies them, in backward too.
+
+    The sum's gradient is one number throughout, expanded, of which backward makes a copy as large.
+    """
+
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.norm(x.permute(0, 2, 3, 1))
+            return y
+
+    copied = [
+        [each.copied_bytes for each in capture(program(Pixels, pixels), device).operations if "_norm" in each.name]
+        for device in (CaptureDevice(), CPU)
+    ]
+    assert copied == [[1200, 2400], [0, 0]]
+
+
+def pixels() -> torch.Tensor:
+    return torch.zeros(4, 3, 5, 5, requires_grad=True)
+
+
 def test_work_of_a_convolution() -> None:
     """5 x 5 places of 3 x 3 x 2 weights for each of 4 channels, 2 images; backward for W and the bias alone."""
     make_model = partial(nn.Conv2d, 2, 4, 3, stride=2, padding=1)

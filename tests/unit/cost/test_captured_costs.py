@@ -64,6 +64,12 @@ def test_what_has_no_shape_costs_its_bytes_and_its_launch(element_type: str) -> 
     assert found == KernelCost(ONLY, 1 + 76 / 320, 0, Origin.DATASHEET, dram_bytes=76)
 
 
+def test_operands_that_lie_otherwise_are_copied_first() -> None:
+    """32 B are read and written, 64 / 320 s and a launch, before 76 B. The step holds the copy while it runs."""
+    (found,) = table(changed(1, copied_bytes=32, temporary_bytes=32)).options(BN, Phase.FORWARD)
+    assert found == KernelCost(ONLY, 2 + (64 + 76) / 320, 0, Origin.DATASHEET, dram_bytes=140)
+
+
 def test_what_moves_nothing_is_no_kernel() -> None:
     assert table(changed(1, bytes_moved=0)).fastest(BN, Phase.FORWARD).seconds == 0.0
 
