@@ -1,10 +1,10 @@
-"""Llama 3.1 8B on eight H100 as torchtitan measured it, simulated from a profile that nothing of it was fitted in.
+"""Llama 3.1 8B on 8 and 64 H100 as torchtitan measured it, simulated from a profile that nothing of it was fitted in.
 
 Source: pytorch/torchtitan at b5bcd76c, benchmarks/llama3_h100_202412_torchtitan.md: `fsdp=8`, 2 x 8192 tokens, bfloat16
 mixed precision, selective checkpoints, on H100 of 96 GB at 500 W: 82.4 GiB reserved and 5,762 tokens/s a GPU eager,
-77.0 GiB and 6,667 with blocks compiled. PyTorch of that time ran flash attention there. The model is as torchtitan's
-own: queries and keys are turned as complex numbers in float32, which torch.compile does not fuse, and heads of keys and
-values are repeated.
+77.0 GiB and 6,667 with blocks compiled; `fsdp=8,tp=8` on 64, 12 x 8192 tokens for eight of them, compiled: 4,378.
+PyTorch of that time ran flash attention there. The model is as torchtitan's own: queries and keys are turned as complex
+numbers in float32, which torch.compile does not fuse, and heads of keys and values are repeated.
 """
 
 import pytest
@@ -37,24 +37,43 @@ def turned(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(pairs * turns[:, None]).flatten(3).type_as(x)
 
 
-class Block(nn.Module):
+class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.wq, self.wo = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
         self.wk, self.wv = (nn.Linear(WIDTH, GROUPS * SIZE, bias=False) for _ in range(2))
-        self.w1, self.w3 = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
-        self.w2 = nn.Linear(HIDDEN, WIDTH, bias=False)
-        self.attention_norm, self.ffn_norm = Norm(), Norm()
 
     def forward(self, x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-        inputs = self.attention_norm(x)
-        q, k, v = (each(inputs).unflatten(-1, (-1, SIZE)) for each in (self.wq, self.wk, self.wv))
+        q, k, v = (each(x).unflatten(-1, (-1, SIZE)) for each in (self.wq, self.wk, self.wv))
         q, k = turned(q, turns), turned(k, turns)
         k, v = (each[:, :, :, None].expand(-1, -1, -1, HEADS // GROUPS, -1).flatten(2, 3) for each in (k, v))
         q, k, v = (each.transpose(1, 2) for each in (q, k, v))
-        x = x + self.wo(scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        inputs = self.ffn_norm(x)
-        result: torch.Tensor = x + self.w2(silu(self.w1(inputs)) * self.w3(inputs))
+        result: torch.Tensor = self.wo(scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return result
+
+
+class FeedForward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w1, self.w3 = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
+        self.w2 = nn.Linear(HIDDEN, WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.w2(silu(self.w1(x)) * self.w3(x))
+        return result
+
+
+class Block(nn.Module):
+    """Split layers are in modules of their own, which gather the tokens once for all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = Attention(), FeedForward()
+        self.attention_norm, self.ffn_norm = Norm(), Norm()
+
+    def forward(self, x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.attention_norm(x), turns)
+        result: torch.Tensor = x + self.feed_forward(self.ffn_norm(x))
         return result
 
 
@@ -73,12 +92,35 @@ class Llama(nn.Module):
         return cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
 
 
+def simulated(layout: str, sequences: int, execution: str) -> tuple[float, float]:
+    """Return GiB reserved and tokens per second of a GPU, of so many sequences for the ranks that split a layer."""
+    parsed = parse_layout(layout)
+    program = Program(
+        name="llama",
+        make_model=Llama,
+        make_inputs=lambda: ((torch.zeros(sequences, TOKENS, dtype=torch.int64),), {}),
+        loss=lambda loss: loss,
+        batch_size=sequences,
+        precision=Precision.AMP_BFLOAT16,
+        optimizer="adamw",
+        checkpointing="selective",
+        layout=parsed,
+    )
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+    try:
+        step = capture(program, CaptureDevice(compute_capability=(9, 0), compiled=execution == "compiled"))
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(enabled=True)
+    (row,) = vdnnsim.simulate(step, "h100_x8_96gb", execution=execution).result.results
+    return row.trace.pool_bytes / 2**30, sequences * TOKENS / parsed.tensor / row.metrics.iteration_s
+
+
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex operators")
 @pytest.mark.parametrize(
     ("execution", "gib", "tokens_per_s", "memory_error", "speed_error"),
-    [("eager", 82.4, 5762, 0.010, 0.085), ("compiled", 77.0, 6667, 0.000, 0.159)],
+    [("eager", 82.4, 5762, 0.000, 0.085), ("compiled", 77.0, 6667, 0.000, 0.159)],
 )
 def test_memory_and_throughput_of_torchtitan(
     execution: str, gib: float, tokens_per_s: float, memory_error: float, speed_error: float
@@ -88,22 +130,15 @@ def test_memory_and_throughput_of_torchtitan(
     In 7 % of the step kernels run beside collectives as if these did not take 24 of 132 multiprocessors. Torchtitan
     clips gradients as well, in 6 ms of the 2 s.
     """
-    program = Program(
-        name="llama",
-        make_model=Llama,
-        make_inputs=lambda: ((torch.zeros(2, TOKENS, dtype=torch.int64),), {}),
-        loss=lambda loss: loss,
-        batch_size=2,
-        precision=Precision.AMP_BFLOAT16,
-        optimizer="adamw",
-        checkpointing="selective",
-        layout=parse_layout("fsdp=8"),
-    )
-    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
-    try:
-        step = capture(program, CaptureDevice(compute_capability=(9, 0), compiled=execution == "compiled"))
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(enabled=True)
-    (row,) = vdnnsim.simulate(step, "h100_x8_96gb", execution=execution).result.results
-    assert row.trace.pool_bytes / 2**30 / gib - 1 == pytest.approx(memory_error, abs=0.005)
-    assert 2 * TOKENS / row.metrics.iteration_s / tokens_per_s - 1 == pytest.approx(speed_error, abs=0.005)
+    reserved_gib, found = simulated("fsdp=8", 2, execution)
+
+    assert reserved_gib / gib - 1 == pytest.approx(memory_error, abs=0.005)
+    assert found / tokens_per_s - 1 == pytest.approx(speed_error, abs=0.005)
+
+
+@pytest.mark.thorough
+def test_throughput_of_split_layers_on_64_gpus() -> None:
+    """Eager, where torchtitan's blocks are compiled; a fifth of the step waits for collectives of split layers."""
+    _, found = simulated("fsdp=8,tp=8", 12, "eager")
+
+    assert found / 4378 - 1 == pytest.approx(-0.075, abs=0.005)
