@@ -11,6 +11,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from calibration.capture.capture import CaptureDevice, capture
@@ -39,14 +40,13 @@ pytestmark = pytest.mark.pretend
 ITERATIONS = 3
 WIDTH, SAMPLES, TOKENS, WORDS = 1024, 16, 512, 16000
 MISSES = {
-    ("NVIDIA H100 80GB HBM3", "fsdp=3", ""): "reserves 1.3 % less than its replay",
-    ("NVIDIA H100 80GB HBM3", "fsdp=4", "selective"): "reserves 1.06 % less than its replay",
-    ("NVIDIA GeForce RTX 4090", "fsdp=4", "selective"): "allocates 0.501 % more than its replay",
+    ("NVIDIA H100 80GB HBM3", "fsdp=3", ""): "reserves 1.6 % less than its replay",
+    ("NVIDIA GeForce RTX 4090", "fsdp=3", ""): "reserves 1.8 % more than its replay",
 }
 """What is off by more than it should be, by card, layout and checkpointing.
 
-That of allocated memory is from optimizer states, which the first update puts into blocks of up to 1 MiB more; why
-segments are others is not known.
+FSDP pads shards that do not divide in copies of them, and frees the first ones: their memory, which a replay does not
+know, serves later requests.
 """
 
 
@@ -116,6 +116,18 @@ def predicted(step: CapturedStep) -> MemoryCount:
     return predicted_peaks(plan, simulator.limits, caching_allocator=True, times=ITERATIONS)
 
 
+def forget_shards(model: nn.Module) -> None:
+    """Free the shards that FSDP holds beside the parameters, when these are on `meta` already.
+
+    `reset_sharded_param` leaves them until the parameters have memory again, which would then lie between theirs.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            for group in module._get_fsdp_state()._fsdp_param_groups:  # noqa: SLF001 - PyTorch has no public one
+                for each in group.fsdp_params:
+                    each._sharded_param_data = each._sharded_param_data.to("meta")  # noqa: SLF001
+
+
 def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
     """Allocated and reserved at most in a few iterations, weights having been allocated as shards at once.
 
@@ -130,6 +142,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
             # Else the optimizer would have the old ones.
             with replaced(torch.__future__, "_swap_module_params_on_conversion", value=wanted.has_pipeline):
                 iteration.model.to("meta")
+                forget_shards(iteration.model)
                 gc.collect()
                 torch.cuda.empty_cache()
                 iteration.model.to_empty(device="cpu" if wanted.layout.offloads else "cuda")
@@ -149,9 +162,10 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
         *((layout, "") for layout in ("ddp=8", "zero1=4", "fsdp=8", "fsdp=3", "zero2=4", "hsdp=2x2")),
         *(("fsdp=4", how) for how in ("full", "selective", "2")),
         *((layout, "") for layout in ("fsdp=4,offload=cpu", "fsdp=4,sync=last", "ddp=4,sync=last")),
+        ("ddp=4,reduce=bfloat16", ""),
         *((layout, "") for layout in ("fsdp=4,wrap=4M", "fsdp=4,reduce=bfloat16", "zero2=4,prefetch=1")),
         *(("fsdp=4,prefetch=2", how) for how in ("", "full")),
-        *((layout, "") for layout in ("tp=8", "tp=4,sp=never", "fsdp=8,tp=8", "hsdp=2x2,tp=2")),
+        *((layout, "") for layout in ("tp=8", "tp=4,sp=never", "fsdp=8,tp=8", "hsdp=2x2,tp=2", "fsdp=2,tp=2,wrap=1M")),
         *((layout, "") for layout in ("ddp=2,tp=2", "zero1=2,tp=4", "ddp=2,tp=2,sp=never")),
         *(("fsdp=4,tp=2", how) for how in ("full", "selective")),
     ],
