@@ -107,7 +107,7 @@ def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> Non
     if has_gradients:
         for each in other.parameters():
             each.grad = torch.ones_like(each)
-    with pytest.raises(CaptureError, match=r"neither the model's|none of the model's"):
+    with pytest.raises(CaptureError, match=r"a tensor of shape .* the model's"):
         planned(Routed(), batches()[0], of=lambda output: other(output).mean())
     found = [each.grad for each in other.parameters()]
     assert all(each is None if not has_gradients else bool((each == 1).all()) for each in found)  # type: ignore[union-attr]
