@@ -272,6 +272,7 @@ CASES: dict[str, Make] = {
     "lstm_2_projected": of(recurs, nn.LSTM, num_layers=2, bidirectional=True, proj_size=4),
     "lstm_projected": of(recurs, nn.LSTM, proj_size=4),
     "lstm_amp": of(recurs, nn.LSTM, amp=torch.float16),
+    "lstm_amp_bfloat16": of(recurs, nn.LSTM, amp=torch.bfloat16),
     "gru": of(recurs, nn.GRU),
     "gru_3_bidirectional_dropout": of(recurs, nn.GRU, num_layers=3, bidirectional=True, dropout=0.2),
     "rnn_2": of(recurs, nn.RNN, num_layers=2),

@@ -77,8 +77,8 @@ class _Casts:
         return aten.norm(*args, **kwargs, dtype=torch.float32)
 
     def recurrent(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Cast weights into one new buffer, at every call."""
-        kind = torch.get_autocast_dtype("cpu")
+        """Cast weights into one new buffer, at every call; to float16, under autocast in bfloat16 as well."""
+        kind = torch.float16
         input, weight, stride, buffer, hx, cx, *rest = args
         if any(_is_eligible(each) and each.dtype != kind for each in weight):
             buffer = torch.zeros(sum(each.numel() for each in weight), dtype=kind, device=input.device)
