@@ -255,7 +255,8 @@ def _compare(drawn: Drawn, expected: Found, found: Found, outcome: Outcome) -> N
             number for number, pair in enumerate(zip(tensors, others, strict=True)) if not alike(pair[:1], pair[1:])
         ]
         if which:
-            outcome.trouble = f"act {at}: {label}: tensors {which} of {len(tensors)} differ"
+            one, other = (each[which[0]].flatten()[:4].tolist() for each in (tensors, others))
+            outcome.trouble = f"act {at}: {label}: tensors {which} of {len(tensors)} differ: {other}, expected {one}"
             return
 
 
