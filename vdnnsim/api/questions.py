@@ -137,14 +137,13 @@ def parallel(
     """
     from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.report.layouts import layouts_table
-    from vdnnsim.study.layouts import layouts_of, rank_layouts, server_for
+    from vdnnsim.study.layouts import gpus_of, layouts_of, rank_layouts, server_for
 
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
         raise CaptureError("step: cannot be captured for several GPUs, expected one that `vdnnsim.capture` returned")
-    names = [layout] if isinstance(layout, str) else layout
-    ranks = {name: parse_layout(name, "layout").ranks for name in names}
-    gpus, profile = server_for(profile_named(hardware, Path()), ranks, gpus)
+    asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
+    gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))
 
     def captured(chosen: "Setup") -> list[CapturedStep]:
         words = {
@@ -155,8 +154,8 @@ def parallel(
         positions = range(parse_layout(chosen.layout, "layout").pipeline)
         return [recapture(chosen.batch_size, **words, position=each) for each in positions]
 
-    tried = names or layouts_of(gpus, profile.server.gpu_count)
-    ranking = rank_layouts(gpus, tried, step.batch_size, profile, captured, tries_all=bool(names))
+    tried = [each.text for each in asked] or layouts_of(gpus, profile.server.gpu_count)
+    ranking = rank_layouts(gpus, tried, step.batch_size, profile, captured, tries_all=bool(asked))
     what = f"{step.model}, {step.batch_size} samples for each GPU, {step.precision.value}"
     return layouts_table(ranking, what, "", _ALL)
 

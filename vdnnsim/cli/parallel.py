@@ -92,19 +92,20 @@ def parallel(
         write_layouts,
         write_scaling,
     )
-    from vdnnsim.study.layouts import data_layouts_of, layouts_of, rank_layouts, scale_layouts, server_for
+    from vdnnsim.study.layouts import data_layouts_of, gpus_of, layouts_of, rank_layouts, scale_layouts, server_for
 
     if (model is None) is (named_model is None):
         raise InputError("--model: expected one of MODEL and --model MODEL")
     model = model or named_model
     assert model is not None
-    ranks = {name: parse_layout(name, "--layout").ranks for name in layouts}
+    asked = [parse_layout(name, "--layout") for name in layouts]
     named = checked_profile(find_profile(hardware, Path()))
     if len(counts) > 1 and layouts:
         raise InputError(
             f"--layout: found {layouts[0]} with several numbers of GPUs, expected one number, or no layout"
         )
-    profiles = dict(read_option("--hardware", server_for, named, ranks, each) for each in counts or (None,))
+    numbers = [read_option("--layout", gpus_of, asked, each) for each in counts or (None,)]
+    profiles = dict(read_option("--hardware", server_for, named, each) for each in numbers)
     gpus, profile = max(profiles.items())
     hardware = hardware if profile is named else profile.server.name
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
@@ -130,7 +131,7 @@ def parallel(
         written = write_scaling(rankings, table, request.short_name, profile.sources, folder)
         output.show(table, written.notice(folder, "scaling.md"))
         return
-    names = layouts or layouts_of(gpus, profile.server.gpu_count)
+    names = [each.text for each in asked] or layouts_of(gpus, profile.server.gpu_count)
     with ProgressBar() as bar:
         bar.expect(len(names))
         ranking = rank_layouts(gpus, names, batch_size, profile, capture, bar.done, tries_all=bool(layouts))

@@ -153,13 +153,15 @@ class Layout:
 
 
 def parse_layout(text: str, where: str = PARALLEL) -> Layout:
-    """Return the layout of a text.
+    """Return the layout of a text, in which blanks may stand beside commas.
 
     Raises:
         CaptureError: a term is unknown, is given twice, or does not fit to others.
     """
+    terms = [each.strip() for each in text.split(",")]
+    text = ",".join(terms)
     layout, found = Layout(text), set[str]()
-    for term in text.split(","):
+    for term in terms:
         name, _, value = term.partition("=")
         if name in _OF_DATA:
             raise CaptureError(

@@ -112,6 +112,11 @@ def title(ranking: Ranking, what: str) -> str:
     undecided = sum(each.undecided for each in ranking.unfit)
     open_ones = f", {undecided} not decided in time" if undecided else ""
     if not ranking.offers:
+        if total == 1:
+            name = ranking.unfit[0].name
+            return (
+                f"{name}: not decided in time whether it holds {what}" if undecided else f"{name} does not hold {what}"
+            )
         return f"None of {total} machines holds {what}{open_ones}"
     held, first = total - len(ranking.unfit), ranking.offers[0]
     best = format_seconds(first.iteration_s) if first.cost is None else f"{first.cost:.3g} {ranking.unit}"

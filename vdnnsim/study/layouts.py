@@ -4,7 +4,7 @@ Every layout trains the same samples in a step, so many for each GPU. Each is tr
 fit, where the search begins with those that the layout before needed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
@@ -61,18 +61,30 @@ def data_layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
     return tuple(each for each in layouts_of(gpus, gpus_of_host) if each.startswith(of_data) and "," not in each)
 
 
-def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = None) -> tuple[int, Profile]:
+def gpus_of(layouts: Sequence[Layout], gpus: int | None = None) -> int | None:
+    """Return how many GPUs are asked for, by default those of layouts; None without these.
+
+    Raises:
+        InputError: a layout is for another number.
+    """
+    asked = gpus or next((each.ranks for each in layouts), None)
+    for each in layouts:
+        if each.ranks != asked:
+            raise InputError(f"{each.text} is for {each.ranks} GPUs, expected {asked}")
+    return asked
+
+
+def server_for(named: Profile, gpus: int | None = None) -> tuple[int, Profile]:
     """Return how many GPUs are trained on, and a server with so many, or a host of them.
 
     Args:
         named: that server, or one with its card, of which the smallest is taken.
-        layouts: GPUs of those that are asked for, by name.
-        gpus: that are asked for; by default those of the layouts, else all of the server.
+        gpus: that are asked for; by default all of the server.
 
     Raises:
-        InputError: there is no such server, or a layout is for another number.
+        InputError: there is no such server.
     """
-    gpus, name = gpus or next(iter(layouts.values()), None), named.server.name
+    name = named.server.name
     servers = {named.server.gpu_count: named}
     if named.server.gpu_count == 1:
         of_card = (each for each in shipped_profiles() if is_of_card(each.server, named.server.gpu.name))
@@ -85,11 +97,7 @@ def server_for(named: Profile, layouts: Mapping[str, int], gpus: int | None = No
     if count is None:
         hosts = f"{counts[-1]}, or a multiple of it, of hosts as {servers[counts[-1]].server.name}"
         raise InputError(f"{name} for {gpus} GPUs, expected at most {hosts}")
-    gpus = gpus or count
-    for layout, ranks in layouts.items():
-        if ranks != gpus:
-            raise InputError(f"{layout} is for {ranks} GPUs, expected {gpus}")
-    return gpus, servers[count]
+    return gpus or count, servers[count]
 
 
 def rank_layouts(

@@ -17,6 +17,7 @@ from vdnnsim.units import ElementType
         ("zero2=8", Layout("zero2=8", "zero2", shards=8, reshards=False)),
         ("hsdp=2x4", Layout("hsdp=2x4", "hsdp", copies=2, shards=4)),
         ("fsdp=4,tp=2", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
+        ("fsdp=4, tp=2 ", Layout("fsdp=4,tp=2", "fsdp", shards=4, tensor=2)),
         ("tp=8", Layout("tp=8", tensor=8)),
         ("ranks=8", Layout("ranks=8", "ranks", copies=8)),
         ("ranks=8,pp=2", Layout("ranks=8,pp=2", "ranks", copies=4, pipeline=2)),

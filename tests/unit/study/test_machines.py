@@ -112,7 +112,7 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     two = replace(scenario, server=server, gpus=2)
     alone = rank_machines(two, profiles[:1])
     assert alone.unfit[0].reason == "has one GPU, and 2 are asked for"
-    assert title(alone, "tiny") == "None of 1 machines holds tiny"
+    assert title(alone, "tiny") == "t4 does not hold tiny"
 
 
 def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
