@@ -113,7 +113,7 @@ def test_where_nothing_fits_the_answer_is_the_first_line(
     assert best is not None
     line = first_line(result)
     held, needs = (format_bytes(each) for each in (best.held_bytes, row.held_bytes(result.server.gpu)))
-    assert line.startswith(f"Does not fit: pytorch(p) needs {needs} of 1.00 MiB. Fits with ")
+    assert line.startswith(f"Does not fit into 1.00 MiB: pytorch(p) needs {needs}. Fits with ")
     assert line.endswith(f": {format_seconds(best.iteration_s)} a step, {held}.")
     first, heading, table, *_ = shown = result_table(result).blocks
     assert first == Prose(line, strong=True)
@@ -122,7 +122,7 @@ def test_where_nothing_fits_the_answer_is_the_first_line(
     kinds = [type(each) for each in shown]
     assert kinds.index(Code) < kinds.index(Bullets)
     assert page_text(result, {}, ()).splitlines()[2] == f"**{line}**"
-    assert "<h1>Does not fit: pytorch(p) needs " in html_text(result)
+    assert "<h1>Does not fit into 1.00 MiB: pytorch(p) needs " in html_text(result)
     assert "<h1>chain" not in html_text(result)
 
 
@@ -303,7 +303,7 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
     scenario = replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH)
     result, loop = run_scenario(scenario), Loop(checkpointing="full")
     assert first_line(result).startswith(
-        "Does not fit: pytorch(p) needs 92.0 MiB of 84.0 MiB, of which 72.0 MiB are allocated."
+        "Does not fit into 84.0 MiB: pytorch(p) needs 92.0 MiB, of which 72.0 MiB are allocated."
     )
     for operations, tried in ((1000, [(True, False, False), (False, True, False)]), (0, [(False, False, True)])):
         asking = _Asking(AnswerReplays.begin(scenario, result, TYPES, ReplayBudget(operations)))

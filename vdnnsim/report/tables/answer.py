@@ -27,11 +27,11 @@ def first_line(result: ScenarioResult) -> str:
     row, ways, policies = result.subject, result.answer.ways, len(result.slowest)
     which = row.policy if policies == 1 else f"{row.policy}, the least of {policies} policies,"
     held, capacity = format_bytes(row.held_bytes(result.server.gpu)), format_bytes(result.server.gpu.memory_bytes)
-    needs = f"Does not fit: {which} needs {held} of {capacity}"
+    needs = f"Does not fit into {capacity}: {which} needs {held}"
     if row.shortage is Shortage.GAPS:
         needs += f", of which {format_bytes(row.metrics.max_memory_bytes)} are allocated"
     elif row.shortage is Shortage.HOST and row.refusal is not None:
-        needs += f" and more than the {format_bytes(row.refusal.capacity_bytes)} of {row.refusal.pool.value}"
+        needs += f", and more than the {format_bytes(row.refusal.capacity_bytes)} of {row.refusal.pool.value}"
     if (best := result.answer.best) is not None:
         fits = "Fits" if best.fits else "Just fits"
         numbers = f"{format_seconds(best.iteration_s)} a step, {format_bytes(best.held_bytes)}"
