@@ -122,7 +122,7 @@ _ROW: Final = {
 _ROW_LABELS: Final = {"batch_size": "batch size", "gpus": "GPUs"}
 _METRICS: Final = {
     "iteration_s": "seconds from the first issue until host and streams are done",
-    "images_per_s": "batch_size / iteration_s",
+    "images_per_s": "batch_size / iteration_s, samples of any kind a second",
     "max_memory_bytes": "allocated: peak of the GPU memory in live buffers, whole network",
     "mean_memory_bytes": "allocated GPU memory averaged over time, whole network",
     "feature_max_memory_bytes": "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN "

@@ -56,8 +56,10 @@ PRINTED: Final = {
     "mean_memory_bytes": "mean_allocated_bytes",
     "pool_bytes": "reserved_bytes",
     "runtime_bytes": "process_bytes",
+    "images_per_s": "samples_per_s",
+    "server_images_per_s": "server_samples_per_s",
 }
-"""Names of memory in data frames, by the columns of CSV, which scripts rely on."""
+"""Names in data frames, by the columns of CSV, which scripts rely on."""
 WIDTH: Final = 100
 """Characters of a table in a notebook."""
 _HTML: Final = '<pre style="line-height: 1.3; font-family: monospace">{code}</pre>'
@@ -102,7 +104,7 @@ class ResultTable(Shown):
         """Return the numbers as a pandas DataFrame, in the SI units in which their names end.
 
         Columns are those of CSV and JSON, but memory is named as it is printed: `allocated_bytes`,
-        `mean_allocated_bytes`, `reserved_bytes` and `process_bytes`.
+        `mean_allocated_bytes`, `reserved_bytes` and `process_bytes`; rates are `samples_per_s`, of images or sequences.
         """
         from pandas import DataFrame
 
