@@ -7,6 +7,7 @@ not set.
 """
 
 import re
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -107,7 +108,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     def parameter_bytes(self) -> int:
         return sum(each.nbytes for each in self.storages if each.given and each.kind is BufferKind.WEIGHTS)
 
-    @property
+    @cached_property
     def live_bytes(self) -> tuple[int, ...]:
         """Live bytes while each operation runs."""
         change = [0] * (len(self.operations) + 1)

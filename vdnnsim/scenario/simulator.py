@@ -118,9 +118,10 @@ class Simulator:
 
     def planned(self, policy: Policy) -> "Planned":
         """Plan one policy, and place its plans."""
-        return self.placed(self._made(policy))
+        return self.placed(self.made(policy))
 
     def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":
+        """Place the plans of all GPUs."""
         placements = once(self.place, plans)
         found = [each for each in placements if isinstance(each, Placement)]
         return Planned(plans, placements, found if len(found) == len(plans) else once(self.place_unlimited, plans))
@@ -182,7 +183,8 @@ class Simulator:
         groups = [tuple(each for each in topology.group(gpu) if each < self.gpus) for gpu in range(self.gpus)]
         return tuple(dict.fromkeys(groups))
 
-    def _made(self, policy: Policy) -> tuple[TrainingPlan, ...]:
+    def made(self, policy: Policy) -> tuple[TrainingPlan, ...]:
+        """Return the plan of a policy for each GPU, checked; it raises what `run` does."""
         workload = self.workload
         if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
             raise PolicyError(

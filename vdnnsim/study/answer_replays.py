@@ -26,17 +26,20 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop, temporary_bytes
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError, ProfileError
 from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import preallocated
+from vdnnsim.memory.choices import is_of_pytorch, preallocated
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import Placement
-from vdnnsim.policies.interface import Policy
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
 from vdnnsim.units import format_bytes
 
@@ -72,6 +75,8 @@ class AnswerReplays:
     budget: ReplayBudget
     costs: CostModel
     loop: Loop = field(default_factory=Loop)
+    # With the workload, so that its identity stays unique.
+    _made: dict[tuple[str, int, str, bool], tuple[Workload, tuple[TrainingPlan, ...]]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, budget: ReplayBudget) -> Self:
@@ -161,9 +166,19 @@ class AnswerReplays:
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
         simulator = replace(simulator_of(scenario, costs), deadline=deadline)
         try:
-            return slowest_of(simulator.run(policy, self.result.oracle))
+            planned = simulator.placed(self._plans_of(policy, simulator))
+            return slowest_of(simulator.outcome(planned, self.result.oracle))
         except (PolicyError, PlanError) as refusal:
             return f"no plan: {str(refusal).removeprefix(f'{policy.label}: ')}"
+
+    def _plans_of(self, policy: Policy, simulator: Simulator) -> tuple[TrainingPlan, ...]:
+        """Return the plans of a policy; those that memory does not decide are made once for all allocators."""
+        if policy.decided_by is not DecidedBy.COSTS:
+            return simulator.made(policy)
+        key = policy.label, id(simulator.workload), simulator.server.name, is_of_pytorch(simulator.limits.model)
+        if key not in self._made:
+            self._made[key] = simulator.workload, simulator.made(policy)
+        return self._made[key][1]
 
     def way(
         self, change: Change, policy: str, scenario: Scenario, found: PolicyResult | str, iteration_s: float = 0.0
