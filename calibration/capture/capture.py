@@ -26,7 +26,7 @@ from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.running_module import ModuleTracker
 from calibration.capture.schemas import OperatorMode
 from calibration.capture.storages import StorageTable, size_of
-from calibration.capture.tape import Tape, freed_by_program
+from calibration.capture.tape import Tape, TapeRecorder, freed_by_program
 from calibration.capture.wrapped import refuse_spread, run_eagerly
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
@@ -79,8 +79,9 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
     Raises:
         CaptureError: the program cannot be captured; the message has the reason and the user's line.
     """
-    (found,) = _captured((program,), device, taped=True)
-    return found
+    ((step, tape),) = _captured((program,), device, taped=True)
+    assert tape is not None, "it was asked for"
+    return step, tape
 
 
 def capture_batches(programs: Iterable[Program], device: CaptureDevice) -> Generator[CapturedStep]:
@@ -97,7 +98,7 @@ def capture_batches(programs: Iterable[Program], device: CaptureDevice) -> Gener
 
 def _captured(
     programs: Iterable[Program], device: CaptureDevice, *, taped: bool
-) -> Generator[tuple[CapturedStep, Tape]]:
+) -> Generator[tuple[CapturedStep, Tape | None]]:
     others = iter(programs)
     program = next(others)
     fakes = None if device.real else FakeTensors()
@@ -124,9 +125,8 @@ def _captured(
             make_states(iteration.optimizers)
         with _as_asked(iteration.model, device) as notes:
             # Recorded for failures, and for lifetimes on a tape.
-            warm_up = Recorder(
-                ModuleTracker(iteration.own_model), StorageTable(), gives_away=True, only_failures=not taped
-            )
+            tape = TapeRecorder(gives_away=True) if taped else None
+            warm_up = Recorder(ModuleTracker(iteration.own_model), StorageTable(), tape=tape, only_failures=not taped)
             blame(warm_up)
             with warm_up.recording():
                 as_it_is = taped or device.real or device.compiled
@@ -134,7 +134,7 @@ def _captured(
             if program.layout is not None and program.layout.is_replicated:
                 # The second forward of DistributedDataParallel orders its buckets anew.
                 iteration.run(lambda _: None)
-            yield _recorded(iteration, device, warm_up, blame, notes)
+            yield _recorded(iteration, device, warm_up, blame, notes, TapeRecorder() if taped else None)
             for other in others:
                 iteration = iteration.of(other)
                 # FSDP's state after forward alone is another.
@@ -148,12 +148,13 @@ def _recorded(
     warm_up: Recorder,
     blame: Callable[[Recorder], None],
     notes: tuple[str, ...],
-) -> tuple[CapturedStep, Tape]:
-    """Record an iteration; lifetimes that the program alone decides are those of the warm-up."""
+    recording: TapeRecorder | None = None,
+) -> tuple[CapturedStep, Tape | None]:
+    """Record an iteration, on a tape if there is one; lifetimes that the program alone decides are of the warm-up."""
     model = iteration.own_model
     modules, storages = ModuleTracker(model), StorageTable()
     host = add_given(iteration, modules, storages, is_cuda=device.is_cuda)
-    blame(recorder := Recorder(modules, storages, host))
+    blame(recorder := Recorder(modules, storages, host, tape=recording))
     gradients: list[int] = []
     returned = 0
 
@@ -174,7 +175,7 @@ def _recorded(
     let_go = freed_by_program(warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records)
     numbers = recorder.finish()
     let_go = {numbers[each]: end for each, end in let_go.items()}
-    tape = recorder.tape.finish(numbers, let_go, recorder.records, returned)
+    tape = recording.finish(numbers, let_go, recorder.records, returned) if recording else None
     assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
     if not device.real:
         refuse_float8(recorder.records, modules.modules)

@@ -6,62 +6,30 @@ known tensors run; all others compute shapes and types in PyTorch's `FakeTensorM
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from calibration.capture.schemas import OperatorMode, arguments_of, is_random, name_of, operands_of, tensors_in
+from calibration.capture.known_results import KnownResults
+from calibration.capture.schemas import (
+    OperatorMode,
+    arguments_of,
+    is_random,
+    name_of,
+    operands_of,
+    tensors_in,
+    with_leaves_replaced,
+)
 
-_DESCRIBED: Final = (int, float, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
-"""Types of arguments that are described by themselves and their type."""
 _COMPUTED_BYTES: Final = 64 * 2**20
 """Limit of computed results: a mask of 8192 x 8192."""
-
-
-class _KnownResults(FakeTensorMode):
-    """PyTorch's mode, which keeps the shapes of results by those of arguments, and looks them up by fewer attributes.
-
-    Its own description of an argument takes half of the time of a capture; it has attributes of sparse, quantized and
-    symbolic tensors.
-    """
-
-    @cached_property
-    def avoid_device_init(self) -> bool:
-        """Whether there is no GPU, which PyTorch's mode asks for each tensor."""
-        return bool(super().avoid_device_init)
-
-    def _cache_key(self, state: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - PyTorch's
-        found: list[object] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-        if _describe(args, found) and _describe(kwargs, found):
-            return fake_tensor._DispatchCacheKey(tuple(found))  # noqa: SLF001 - as the method that this overrides
-        return super()._cache_key(state, func, args, kwargs)  # type: ignore[no-untyped-call]
-
-
-def _describe(value: object, found: list[object]) -> bool:
-    """Append what decides the shape of results; return False where that is not known of a type."""
-    if isinstance(value, FakeTensor):
-        if value.constant is not None or value.layout is not torch.strided or value.is_quantized:
-            return False
-        flags = value.requires_grad, value.is_conj(), value.is_neg(), value.is_inference()
-        sizes = value.shape, value.stride(), value.storage_offset(), value.untyped_storage().nbytes()
-        found += (value.dtype, value.fake_device, *sizes, flags)
-        return True
-    if isinstance(value, list | tuple | dict):
-        found += (type(value), len(value))
-        parts = value.items() if isinstance(value, dict) else value
-        return all(_describe(each, found) for each in parts)
-    # 1 and 1.0 are equal and make results of other types.
-    found += (type(value), value)
-    return type(value) in _DESCRIBED
 
 
 class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
@@ -75,7 +43,7 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()
-        self._fake = _KnownResults(allow_non_fake_inputs=True)
+        self._fake = KnownResults(allow_non_fake_inputs=True)
         # Stand-ins on the CPU for tensors of a GPU.
         self._elsewhere = WeakIdKeyDictionary()
         # Storages of real tensors that a fake tensor was written to.
@@ -144,13 +112,12 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
                 # Updates of lists of tensors, as optimizers make them, have neither results nor new shapes.
                 return None
         else:
-            fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
+            fake_args, fake_kwargs = with_leaves_replaced(torch.Tensor, to_fake, (args, dict(kwargs)))
         if func is _GROUPED_PRODUCT:
             with self._fake:
                 result: Any = _grouped_product(*fake_args, **fake_kwargs)
         else:
-            # To enter the mode and be dispatched back to it takes a quarter longer.
-            result = self._fake.dispatch(func, (), fake_args, fake_kwargs)
+            result = self._fake.results(func, fake_args, fake_kwargs)
         if name_of(func) in _NORMALIZATIONS:
             result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
         elif layout := _NORMALIZATIONS_BACKWARD.get(name_of(func)):

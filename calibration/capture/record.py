@@ -73,6 +73,7 @@ class Record:
 
     Attributes:
         operands: views that it touches.
+        call: as it was dispatched; None without a tape.
         results: storages that it made, each with its position among the operator's results.
         recomputes: whether it is one of forward, recomputed in backward.
         accumulates: whether it makes or adds to the gradient of a parameter.
@@ -92,7 +93,7 @@ class Record:
     effort: Effort
     bytes_moved: int
     random: bool
-    call: Call
+    call: Call | None
     forward: int | None = None
     recomputes: bool = False
     accumulates: bool = False

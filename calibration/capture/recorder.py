@@ -52,13 +52,13 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         storages: StorageTable,
         host: frozenset[int] = frozenset(),
         *,
-        gives_away: bool = False,
+        tape: TapeRecorder | None = None,
         only_failures: bool = False,
     ) -> None:
-        """Record a model with its storages, or its failures alone; `gives_away` is as of `TapeRecorder`."""
+        """Record a model with its storages, or its failures alone; with a tape also saves, unpacks and calls."""
         super().__init__()
         self.records: list[Record] = []
-        self.tape = TapeRecorder(gives_away)
+        self._tape, self._is_taped = tape or TapeRecorder(is_on=False), tape is not None
         self.failure: tuple[BaseException, CaptureError] | None = None
         """The last exception of an operation, which the model may have caught, and its error message."""
         self._is_aside = self._updates_on_host = False
@@ -91,7 +91,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if self._is_aside:
             return func(*args, **kwargs)
         if func is RECORD_STREAM:
-            self.tape.lend(number for each in tensors_in(args) if (number := self.storages.number_of(each)) is not None)
+            self._tape.lend(map(self.storages.number_of, tensors_in(args)))
             return None
         # Within DTensor autograd has not decomposed composites, as `to`, which may copy.
         if self.opened and (found := self.decomposed(func, args, kwargs)) is not NotImplemented:
@@ -136,7 +136,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             place = number, self.storages.view(tensor, number)
             # What is read and written has two arguments.
             operands[place] = access if operands.get(place, access) is access else Access.UPDATE
-        module, forward, _ = self._place(name)
+        (module, forward, _), given = self._place(name), tuple(each for each, _ in tensors)
         self.records.append(
             Record(
                 name=name,
@@ -144,11 +144,11 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results={},
-                element_type=collective.element_type if collective else widest_type([each for each, _ in tensors]),
+                element_type=collective.element_type if collective else widest_type(given),
                 effort=Effort({Arithmetic.ELEMENTWISE: flop} if flop else {}),
                 bytes_moved=bytes_moved,
                 random=False,
-                call=Call.of(_FROM_DATA, tuple(tensor for tensor, _ in tensors), {}, (), self.storages.number_of),
+                call=Call.of(_FROM_DATA, given, {}, (), self.storages.number_of) if self._is_taped else None,
                 forward=forward,
                 collective=collective,
                 aside=collective is not None,
@@ -233,7 +233,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 effort=Effort() if exchange else effort_of(func, args, kwargs, result),
                 bytes_moved=exchange.bytes_moved if exchange else traffic_of(func, args, kwargs, result),
                 random=is_random(func),
-                call=Call.of(func, args, kwargs, result, self.storages.number_of),
+                call=Call.of(func, args, kwargs, result, self.storages.number_of) if self._is_taped else None,
                 forward=forward,
                 recomputes=recomputes,
                 accumulates=node is not None and is_accumulating(node),
@@ -246,7 +246,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             )
         )
         self.storages.issued = len(self.records)
-        self.tape.touch(number for number, _ in operands)
+        self._tape.touch(number for number, _ in operands)
 
     def _place(self, name: str) -> tuple[int, int | None, bool]:
         """Return the module of an operation, its operation of forward, and whether it recomputes that."""
@@ -276,19 +276,19 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             self._saved.append((newest_node(), number, len(self.records)))
         self._is_aside = True
         try:
-            return self.tape.save(tensor, number, self.records)
+            return self._tape.save(tensor, number, self.records)
         finally:
             self._is_aside = False
 
     def _note_taken(self, saved: tuple[int | None, torch.Tensor]) -> torch.Tensor:
         save, tensor = saved
         if save is not None:
-            self.tape.unpack(save, len(self.records))
+            self._tape.unpack(save, len(self.records))
         return tensor
 
     def _see(self, tensor: torch.Tensor, number: int, *, is_written: bool = False) -> None:
-        if self._phase is Phase.FORWARD and not self.storages.lives[number].given:
-            self.tape.see(tensor, number, is_written=is_written)
+        if self._is_taped and self._phase is Phase.FORWARD and not self.storages.lives[number].given:
+            self._tape.see(tensor, number, is_written=is_written)
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._host  # noqa: SLF001 - its identity

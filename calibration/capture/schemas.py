@@ -2,7 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
 from torch._ops import OpOverload
@@ -53,6 +54,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func.decompose(*args, **kwargs)
 
     @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: Dynamo compiles nothing within a mode, and to say so takes longer than a small operator."""
+        return False
+
+    @classmethod
     def is_infra_mode(cls) -> bool:
         return cls.is_compiled
 
@@ -63,6 +69,31 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the results of an operator."""
 
 
+class _Parameter(NamedTuple):
+    """An argument of a schema, which PyTorch makes anew each time that it is asked for."""
+
+    name: str
+    by_name: bool
+    has_default: bool
+    default: Any
+    is_written: bool
+
+
+@cache
+def _parameters_of(func: OpOverload) -> tuple[_Parameter, ...]:
+    return tuple(
+        _Parameter(
+            each.name,
+            each.kwarg_only,
+            each.has_default_value(),
+            each.default_value,
+            each.alias_info is not None and each.alias_info.is_write,
+        )
+        for each in func._schema.arguments  # noqa: SLF001 - PyTorch has no public one
+    )
+
+
+@cache
 def name_of(func: OpOverload) -> str:
     """Return the name of an operator without library and overload, `convolution`."""
     return str(func._schema.name).rpartition("::")[2]  # noqa: SLF001 - PyTorch has no public one
@@ -71,13 +102,14 @@ def name_of(func: OpOverload) -> str:
 def arguments_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by their names in the schema, with defaults."""
     bound: dict[str, Any] = {}
-    for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001 - PyTorch has no public one
-        if position < len(args) and not argument.kwarg_only:
-            bound[argument.name] = args[position]
-        elif argument.name in kwargs:
-            bound[argument.name] = kwargs[argument.name]
-        elif argument.has_default_value():
-            bound[argument.name] = argument.default_value
+    given = len(args)
+    for position, (name, by_name, has_default, default, _) in enumerate(_parameters_of(func)):
+        if position < given and not by_name:
+            bound[name] = args[position]
+        elif name in kwargs:
+            bound[name] = kwargs[name]
+        elif has_default:
+            bound[name] = default
     return bound
 
 
@@ -123,18 +155,19 @@ def operands_of(
 ) -> Iterator[tuple[torch.Tensor, bool]]:
     """Yield the tensors among the arguments of a call, each with whether it is written."""
     given = arguments_of(func, args, kwargs)
-    for argument in func._schema.arguments:  # noqa: SLF001
-        is_written = argument.alias_info is not None and argument.alias_info.is_write
-        for tensor in tensors_in(given.get(argument.name)):
-            yield tensor, is_written
+    for each in _parameters_of(func):
+        for tensor in tensors_in(given.get(each.name)):
+            yield tensor, each.is_written
 
 
+@cache
 def only_writes(func: OpOverload) -> bool:
     """Return whether an operator only writes its mutable arguments: fills, copies, `out`."""
     is_out = any(argument.is_out for argument in func._schema.arguments)  # noqa: SLF001
     return is_out or name_of(func) in _OVERWRITING or is_random(func)
 
 
+@cache
 def is_random(func: OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags
 

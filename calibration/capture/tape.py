@@ -77,9 +77,11 @@ class TapeRecorder:
 
     Attributes:
         gives_away: whether autograd keeps copies, so that a saved storage is freed when the program drops it.
+        is_on: whether anything is recorded; else autograd keeps what it saves, and that is all.
     """
 
-    gives_away: bool
+    gives_away: bool = False
+    is_on: bool = True
     saves: list[Save] = field(default_factory=list)
     unpacks: list[Unpack] = field(default_factory=list)
     arrivals: list[Unpack] = field(default_factory=list)
@@ -89,11 +91,12 @@ class TapeRecorder:
     _stream: int = field(default_factory=_current_stream)
 
     def touch(self, storages: Iterable[int]) -> None:
-        if _current_stream() != self._stream:
+        if self.is_on and _current_stream() != self._stream:
             self._aside.update(storages)
 
-    def lend(self, storages: Iterable[int]) -> None:
-        self._aside.update(storages)
+    def lend(self, storages: Iterable[int | None]) -> None:
+        """Note storages that are lent to another stream, None for those that are not known."""
+        self._aside.update(each for each in storages if each is not None)
 
     def see(self, tensor: torch.Tensor, storage: int, *, is_written: bool = False) -> None:
         """Note a use of a storage that forward made, and leave it aside if PyTorch counts more writes than operations.
@@ -107,8 +110,10 @@ class TapeRecorder:
             # A write is counted when its operation has returned.
             self._versions[storage] = max(found, expected) + is_written
 
-    def save(self, tensor: torch.Tensor, storage: int, records: Sized) -> tuple[int, torch.Tensor]:
+    def save(self, tensor: torch.Tensor, storage: int, records: Sized) -> tuple[int | None, torch.Tensor]:
         """Note a saved tensor, and later its gradient; return its number and the tensor that autograd keeps."""
+        if not self.is_on:
+            return None, tensor.detach()
         self.saves.append(Save(len(records), storage, tuple(tensor.shape), element_type_of(tensor)))
         self.touch((storage,))
         save = len(self.saves) - 1
@@ -127,7 +132,7 @@ class TapeRecorder:
     ) -> Tape:
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
-        calls = tuple(each.call.renumbered(numbers) for each in records)
+        calls = tuple(each.call.renumbered(numbers) for each in records if each.call is not None)
         return Tape(tuple(saves), tuple(self.unpacks), let_go, calls, of_model, aside, tuple(self.arrivals))
 
 
