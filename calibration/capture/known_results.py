@@ -57,7 +57,11 @@ class KnownResults(FakeTensorMode):  # type: ignore[no-untyped-call]
         made = torch.Tensor._make_subclass(  # noqa: SLF001 - as `FakeTensor` is made
             FakeTensor, plain, metadata.requires_grad, dispatch_device=True, device_for_backend_keys=device
         )
-        torch._C._set_throw_on_mutable_data_ptr(made)  # noqa: SLF001 - as `FakeTensor` does
+        if self._allow_unsafe_data_ptr_access:
+            # As code of Inductor asks for it.
+            torch._C._set_warn_deprecated_on_mutable_data_ptr(made)  # noqa: SLF001 - as `FakeTensor` does
+        else:
+            torch._C._set_throw_on_mutable_data_ptr(made)  # noqa: SLF001 - as `FakeTensor` does
         made.__dict__.update(self._attributes[device])
         return made
 

@@ -13,6 +13,30 @@ from vdnnsim.errors import CaptureError
 aten = torch.ops.aten
 
 
+def test_results_that_are_known_are_as_computed_ones() -> None:
+    """A sum, a view in the memory of its argument, an update in place and a pair: the second call looks them up."""
+    with FakeTensors():
+        for call in (
+            lambda x: x + 1,
+            lambda x: x.T[1:],
+            lambda x: x.add_(1),
+            lambda x: torch.stack(aten.native_dropout(x, 0.5, train=True)),
+        ):
+            given = [torch.empty(4, 8) for _ in range(3)]
+            first, *others = [call(each) for each in given]
+            for x, y in zip(given[1:], others, strict=True):
+                assert (y.shape, y.stride(), y.storage_offset()) == (
+                    first.shape,
+                    first.stride(),
+                    first.storage_offset(),
+                )
+                assert (y.dtype, y.device) == (first.dtype, first.device)
+                assert (y is x) is (first is given[0])
+                is_view = first.untyped_storage()._cdata == given[0].untyped_storage()._cdata  # noqa: SLF001
+                assert (y.untyped_storage()._cdata == x.untyped_storage()._cdata) is is_view  # noqa: SLF001
+                assert vars(y).keys() == vars(first).keys()
+
+
 def layer_norm(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
     _, mean, deviation = aten.native_layer_norm(x, [8], weight, weight, 1e-5)
     return aten.native_layer_norm_backward(gradient, x, [8], mean, deviation, weight, weight, [True] * 3)[0]  # type: ignore[no-any-return]
