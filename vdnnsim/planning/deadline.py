@@ -78,6 +78,7 @@ class Deadline:
 
 
 NEVER: Final = Deadline()
+PAST: Final = Deadline(((CLOCKS[UNNAMED], -inf),))
 
 
 @dataclass(frozen=True, slots=True)

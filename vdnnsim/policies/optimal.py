@@ -24,7 +24,6 @@ from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import Deadline, TimeLimit
-from vdnnsim.planning.effort import EFFORT, PLAYED, Effort
 from vdnnsim.planning.explanations import of_another
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
@@ -55,11 +54,11 @@ from vdnnsim.units import Dimension, parse_quantity
 AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
 SHARE: Final = 0.8
-"""Of the effort, for the search, where the plans of other policies are replayed as well."""
+"""Of the time limit, for the search, where the plans of other policies are replayed as well."""
 KEEPING: Final = 0.5
 """Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
 SHARE_OF_TURN: Final = 0.5
-"""Of the effort that is left, for a plan by bytes."""
+"""Of the time that is left, for a plan by bytes."""
 MOST_TURNS: Final = 4
 """Plans by bytes that are made, each for less of the memory that is reserved ahead."""
 LESS: Final = 0.03
@@ -67,6 +66,8 @@ LESS: Final = 0.03
 
 At most half of what is left above the least memory of any plan.
 """
+TRIAL: Final = 8
+"""Time of a trial, which of thousands of layers takes seconds, as a multiple of that of a placement."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 AT_ONCE: Final = (Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe)
@@ -87,8 +88,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             extents, else it is `whole`, which copies whole buffers.
         offload_optimizer: whether optimizer states may be on the host between iterations, and weight gradients between
             backward and update, in pinned memory; the best amount of both is chosen.
-        time_limit: ends the search, which counts its steps, early: in processor time, or in wall time as in
-            `20 s wall`; with `offload_optimizer` of each of two, the first of which keeps all on the GPU.
+        time_limit: of the search, in processor time, or in wall time as in `20 s wall`; with `offload_optimizer` of
+            each of two, the first of which keeps all on the GPU.
     """
 
     name: ClassVar[str] = "optimal"
@@ -97,7 +98,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     recompute: bool = True
     chunk: str = AUTO
     offload_optimizer: bool = False
-    time_limit: str = "60 s"
+    time_limit: str = "20 s"
 
     def __post_init__(self) -> None:
         """Check the chunk and the limit.
@@ -125,12 +126,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
             )
         limit = TimeLimit.parse(self.time_limit)
         if not self.offload_optimizer:
-            return self._planned(setting, frozenset(), _effort(limit, setting.deadline))
+            return self._planned(setting, frozenset(), limit.begin().sooner(setting.deadline))
         # A plan that keeps all on the GPU is one of those that are asked for.
         kept = None
         with suppress(PlanError):  # of micro-batches, where no plan fits
-            kept = self._planned(setting, frozenset(), _effort(limit, setting.deadline.part(KEEPING)))
-        moved = self._planned(setting, _movable(setting.workload), _effort(limit, setting.deadline))
+            kept = self._planned(setting, frozenset(), limit.begin().sooner(setting.deadline.part(KEEPING)))
+        moved = self._planned(setting, _movable(setting.workload), limit.begin().sooner(setting.deadline))
         assert moved.certificate is not None, "it was searched for"
         if kept is None:
             return moved
@@ -139,31 +140,28 @@ class Optimal(Policy, frozen=True, kw_only=True):
         if not first.fits or (second.fits and second.cost_s <= first.cost_s):
             return moved
         bound_s, holds_for = moved.certificate.bound_s, moved.certificate.holds_for
-        complete = kept.certificate.complete and moved.certificate.complete
-        certificate = replace(kept.certificate, bound_s=bound_s, holds_for=holds_for, complete=complete)
-        return replace(kept, certificate=certificate)
+        return replace(kept, certificate=replace(kept.certificate, bound_s=bound_s, holds_for=holds_for))
 
-    def _planned(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
+    def _planned(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
         """Return the fastest plan that is found, in the first memory model that has room for one."""
+        if setting.limits.model is MemoryModel.IDEAL:
+            return self._or_faster(self._search(setting, movable, deadline).plan(), setting, movable, deadline)[0]
         for model, words in models_of(setting).items():
             within = setting if model is None else in_memory(setting, model)
-            is_by_bytes = within.limits.model is MemoryModel.IDEAL
-            plan = self._in_turns(within, movable, effort if is_by_bytes else effort.part(SHARE))
-            plan, fits = self._or_faster(plan, within, movable, effort)
+            plan = self._in_turns(within, movable, deadline.part(SHARE))
+            plan, fits = self._or_faster(plan, within, movable, deadline)
             assert plan.certificate is not None
-            complete = plan.certificate.complete and not effort.is_cut
-            certificate = replace(plan.certificate, memory=words, complete=complete)
-            plan = replace(plan, memory_model=model, certificate=certificate)
+            plan = replace(plan, memory_model=model, certificate=replace(plan.certificate, memory=words))
             if fits:
                 break
         return plan
 
-    def _in_turns(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
+    def _in_turns(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
         """Search; in memory that is reserved ahead first by bytes, for less until the plan fits at addresses."""
         settings = settings_of(setting.limits.model)
         if settings is None or not settings.preallocated or settings.expandable_segments:
-            return self._search(setting, movable, effort).plan()
-        ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(SHARE)
+            return self._search(setting, movable, deadline).plan()
+        ideal, turns = in_memory(setting, MemoryModel.IDEAL), deadline.part(SHARE)
         if refused := self._search(ideal, movable, turns).refused(setting.place):
             return refused
         plan, bound_s = self._by_bytes(setting, ideal.limits, movable, turns)
@@ -171,20 +169,20 @@ class Optimal(Policy, frozen=True, kw_only=True):
             # What is never copied leaves fewer gaps.
             alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
             kept, _ = (None, 0.0) if movable else self._by_bytes(setting, alone, movable, turns)
-            plan = self._search(setting, movable, effort).plan()
+            plan = self._search(setting, movable, deadline).plan()
             if kept is not None:
                 plan = min(plan, kept, key=lambda each: _seconds(setting, each))
         assert plan.certificate is not None
         return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s))
 
     def _by_bytes(
-        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort
+        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], deadline: Deadline
     ) -> tuple[TrainingPlan | None, float]:
         """Return a plan that has room where `setting` places it, None where none is found, and the bound for all."""
         ideal, bound_s = in_memory(setting, MemoryModel.IDEAL), 0.0
         for turn in range(1, MOST_TURNS + 1):
             counted = replace(ideal, known_limits=limits, placed=partial(place_plan, limits=limits))
-            planner = self._search(counted, movable, effort.part(SHARE_OF_TURN), whole=True)
+            planner = self._search(counted, movable, deadline.part(SHARE_OF_TURN), whole=True)
             plan = planner.plan()
             assert plan.certificate is not None
             if turn == 1:
@@ -196,13 +194,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 return plan, bound_s
             most_bytes = limits.device_bytes - placed.requested_bytes + placed.largest_free_bytes
             least_bytes = planner.question.least_bytes
-            if effort.is_over or most_bytes <= least_bytes:
+            if deadline.is_over or most_bytes <= least_bytes:
                 break
             less_bytes = min(int(turn * LESS * limits.device_bytes), (most_bytes - least_bytes) // 2)
             limits = replace(limits, device_bytes=most_bytes - less_bytes)
         return None, bound_s
 
-    def _search(self, setting: Setting, movable: frozenset[int], effort: Effort, *, whole: bool = False) -> Planner:
+    def _search(self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
         question = Question(
             setting.workload,
@@ -217,13 +215,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
             place=setting.place,
             replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
-            effort=effort,
+            deadline=deadline,
             label=self.label,
             progress=setting.progress,
         )
 
     def _or_faster(
-        self, plan: TrainingPlan, setting: Setting, movable: frozenset[int], effort: Effort
+        self, plan: TrainingPlan, setting: Setting, movable: frozenset[int], deadline: Deadline
     ) -> tuple[TrainingPlan, bool]:
         """Return a plan, or the fastest of other policies for which the bound holds, and whether it fits.
 
@@ -231,12 +229,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
         """
         certificate = plan.certificate
         assert certificate is not None
-        look = PLAYED * len(plan.operations)
-        if isinstance(setting.place(plan), Placement) and not effort.allows(look):
+        remaining_s = deadline.remaining_s
+        placed = setting.place(plan)
+        if isinstance(placed, Placement) and not deadline.allows(TRIAL * deadline.spent_since(remaining_s)):
             return plan, True
         best, best_s = plan, _seconds(setting, plan)
-        effort.spend(look)
-        is_by_bytes = setting.limits.model is MemoryModel.IDEAL
+        look_s, is_by_bytes = 0.0, setting.limits.model is MemoryModel.IDEAL
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
             return best, best_s < inf
         others: list[Policy] = [each() for each in ALTERNATIVES]
@@ -244,34 +242,28 @@ class Optimal(Policy, frozen=True, kw_only=True):
             # Trials take as long as a search.
             others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
-        if self.recompute and not is_good and self._search(setting, movable, effort).kept_s() < best_s:
+        if self.recompute and not is_good and self._search(setting, movable, deadline).kept_s(deadline) < best_s:
             # A search takes all that is left.
             others.insert(len(AT_ONCE), structs.replace(self, recompute=False))
         for policy in others:
-            is_late = not effort.allows(look) and (best_s < inf or effort.with_grace.is_over)
+            is_late = not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over)
             if is_late or best_s <= certificate.bound_s * (1 + NEAR):
                 break
+            remaining_s = deadline.remaining_s
             # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
             with suppress(PolicyError, PlanError):
-                if isinstance(policy, Optimal):
-                    other = policy._planned(setting, frozenset(), effort)  # noqa: SLF001 - in what is left
-                else:
-                    other = make_plan(policy, replace(setting, deadline=effort.deadline))
+                other = make_plan(policy, replace(setting, deadline=deadline))
                 trial = setting.trials.run_trial(other)
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
                     best_s = trial.cost_s
                     best = replace(other, policy=self.label, passes=(), certificate=of_another(other, certificate))
-            effort.spend(look)
+            look_s = max(look_s, deadline.spent_since(remaining_s))
         return best, best_s < inf
 
     def _is_of_the_class(self, plan: TrainingPlan, workload: Workload) -> bool:
         moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload)}
         again = not self.recompute and any(isinstance(each, Compute) and each.repeat for each in plan.operations)
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
-
-
-def _effort(limit: TimeLimit, deadline: Deadline) -> Effort:
-    return Effort.until(limit.begin().sooner(deadline), EFFORT)
 
 
 def _seconds(setting: Setting, plan: TrainingPlan) -> float:

@@ -11,7 +11,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.planning.effort import UNLIMITED
+from vdnnsim.planning.deadline import NEVER
 from vdnnsim.planning.planner import Planner
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -145,11 +145,7 @@ def test_policies_that_plan_at_once_are_tried_before_another_search(monkeypatch:
         tried.append(policy.name)
         raise PolicyError("not this time")
 
-    def searched(policy: Policy, setting: Setting, *_: object) -> TrainingPlan:
-        return refused(policy, setting)
-
     monkeypatch.setattr(optimal, "make_plan", refused)
-    monkeypatch.setattr(Optimal, "_planned", searched)
-    assert Optimal()._or_faster(slow, machine.setting(), frozenset(), UNLIMITED) == (slow, True)  # noqa: SLF001
+    assert Optimal()._or_faster(slow, machine.setting(), frozenset(), NEVER) == (slow, True)  # noqa: SLF001
     assert tried[: len(AT_ONCE) + 1] == [*(each.name for each in AT_ONCE), Optimal.name]
     assert tried[0] == "checkpoint"
