@@ -24,11 +24,10 @@ test: lint
 # Copies move their bytes when they end, so that a missing wait is seen. A process for each file, for what libraries keep
 # of a GPU once they were used would count in the next; only of those that have such tests, for pytest fails at none. A
 # session's limit would be by the clock of the pretended GPU; a test's is by the host's, and whole networks take longer.
-# The longest files come first.
 test-pretend: $(PRETEND)/ready
 	grep -l mark.pretend tests/gpu/test_*.py tests/pretend/test_*.py | xargs -n 1 -P $(WORKERS) \
 		$(PRETEND)/bin/python -m calibration.pretend --hardware $(CARD) --copies delayed -- \
-		$(PRETEND)/bin/python -m pytest -q -m pretend --timeout 300 -o session_timeout=
+		$(PRETEND)/bin/python -m pytest -q -m "pretend and not thorough" --timeout 300 -o session_timeout=
 
 lint: $(VENV)/ready-to-test
 	$(BIN)/ruff check
