@@ -116,7 +116,9 @@ def comparison_title(comparison: Comparison) -> str:
     fitting = sum(len(each.policies) for each in standings)
     total = fitting + len(comparison.unfit) + len(comparison.result.declined)
     if not standings:
-        return f"None of {counted(total)} fits {workload_text(comparison.result)} into {format_bytes(capacity)}"
+        tried = [each.policy for each in (*comparison.unfit, *comparison.result.declined)]
+        which = f"{tried[0]} does not fit" if total == 1 else f"None of {counted(total)} fits"
+        return f"{which} {workload_text(comparison.result)} into {format_bytes(capacity)}"
     front = [each for each in standings if each.on_front]
     fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
     ends = f": {fast}" if fast == small else f": from {fast} to {small}"

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
-from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table
+from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table, comparison_title
 from vdnnsim.report.plots.policies import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.result_table import csv_text
@@ -91,6 +91,13 @@ def test_unfit_policies_are_listed_with_reasons(comparison: Comparison) -> None:
     assert "4 of 6 policies fit toy (1) into 1000 B: from quick(p) 4.00 s in 100 B to move(m) 8.00 s in 60 B." in text
     assert "- does not fit: keep(p): backward weights of conv1 asked for 990 B (workspace) of GPU memory" in text
     assert "- no plan: picky: expects two GPUs" in text
+
+
+def test_a_single_policy_that_does_not_fit_is_named(result: ScenarioResult, keep: PolicyResult) -> None:
+    """Of two, of which neither fits, the number is said."""
+    alone, two = (replace(result, results=(keep,) * each) for each in (1, 2))
+    assert comparison_title(Comparison(alone)).startswith("keep(p) does not fit")
+    assert comparison_title(Comparison(two)).startswith("None of 2 policies fits")
 
 
 def test_policies_without_a_plan_share_a_line(comparison: Comparison) -> None:
