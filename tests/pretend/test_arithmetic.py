@@ -1,10 +1,13 @@
 """Kernels that the host computes: results, order in their stream, and refusals."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 import torch
 
+from tests.host_arithmetic.host_work import HostWork, host_view
 from tests.host_arithmetic.operators import arithmetic_of_the_host
 from vdnnsim.errors import DeviceError, ExecutionRefused
 
@@ -133,3 +136,32 @@ def test_copies_that_move_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("VDNNSIM_PRETEND_COPIES", "now")
     with pytest.raises(DeviceError, match="--copies delayed"), arithmetic_of_the_host():
         pass
+
+
+def test_a_copy_waits_for_work_of_the_host_that_another_thread_runs() -> None:
+    """A thread that synchronizes runs the work; meanwhile this one asks, and must not let the copy behind it begin.
+
+    The work writes 1 where 0 was: a copy that is ahead of it has 0.
+    """
+    source, target = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
+    has_begun, may_write = Event(), Event()
+
+    def write() -> None:
+        has_begun.set()
+        assert may_write.wait(30)
+        host_view(source).fill_(1)
+
+    work = HostWork()
+    # So that no call of this thread finds the work due.
+    torch.cuda._sleep(LATE_CYCLES)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    work.put("write", write)
+    target.copy_(source)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(torch.cuda.synchronize)
+        assert has_begun.wait(30)
+        assert not torch.cuda.current_stream().query()
+        may_write.set()
+        waiting.result(30)
+    work.raise_failure()
+    assert torch.cuda.current_stream().query()
+    assert target.item() == 1

@@ -67,7 +67,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (!event) return leave(cudaErrorInvalidResourceHandle);
   host_works(QUESTION);
   settle();
-  return leave(!event->recorded || event->moment <= clock_now() ? cudaSuccess : cudaErrorNotReady);
+  return leave(!event->recorded || is_done(event->moment) ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {

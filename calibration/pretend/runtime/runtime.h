@@ -47,6 +47,9 @@ extern int64_t counts[COUNTS];
 /* The lock alone, for what is no call of the API, and to wait without it amid one. */
 void hold_lock(void);
 void release_lock(void);
+/* Wait, without the lock meanwhile, until another thread tells of a change. */
+void await_change(void);
+void tell_change(void);
 
 /* ---- device.c: the way into a call and out, what the GPUs are like ---- */
 
@@ -161,6 +164,8 @@ nanoseconds occupy(int gpu, enum engine engine, nanoseconds ready, nanoseconds l
 nanoseconds kernel_lasts(nanoseconds alone);
 /* Do what is due: copies that have arrived, functions of the host whose stream has come to them. */
 void settle(void);
+/* Whether the clock has come to a moment, and what was due by then is done. */
+bool is_done(nanoseconds moment);
 /* Move bytes at a moment; from NULL sets them to a value. */
 void move_at(nanoseconds moment, void *to, const void *from, int value, size_t bytes);
 /* Call a function of the host at a moment, without the lock. */

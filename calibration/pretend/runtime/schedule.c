@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "runtime.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -50,6 +51,8 @@ void host_works(nanoseconds lasts) {
   if (!settings.real_clock) virtual_now += lasts;
 }
 
+static void settle_until(nanoseconds moment);
+
 void wait_until(nanoseconds moment) {
   if (settings.real_clock) {
     release_lock();
@@ -58,7 +61,7 @@ void wait_until(nanoseconds moment) {
   } else if (moment > virtual_now) {
     virtual_now = moment;
   }
-  settle();
+  settle_until(clock_now());
 }
 
 /* ---- what is done at a moment ---- */
@@ -100,6 +103,11 @@ static void move(const struct effect *effect) {
   }
 }
 
+/* A function of the host runs without the lock. What is behind it is not due before it returns, for no thread. */
+static bool running;
+static pthread_t runner;
+static nanoseconds running_since;
+
 static void do_first(void) {
   struct effect first = *effects;
   free(effects);
@@ -108,18 +116,36 @@ static void do_first(void) {
     move(&first);
     return;
   }
+  running = true;
+  runner = pthread_self();
+  running_since = first.moment;
   release_lock();
   first.function(first.data);
   hold_lock();
+  running = false;
+  tell_change();
 }
 
 static void settle_until(nanoseconds moment) {
-  while (effects && effects->moment <= moment) do_first();
+  for (;;) {
+    bool due = effects && effects->moment <= moment;
+    if (!running) {
+      if (!due) return;
+      do_first();
+    } else if (pthread_equal(runner, pthread_self()) || !(due || running_since <= moment)) {
+      return;
+    } else {
+      await_change();
+    }
+  }
 }
 
 void settle(void) {
-  if (effects) settle_until(clock_now());
+  /* Who only looks in does not wait for another thread's function, which may need what this one holds. */
+  if (effects && !running) settle_until(clock_now());
 }
+
+bool is_done(nanoseconds moment) { return moment <= clock_now() && !(running && running_since <= moment); }
 
 void settle_before_kernel(nanoseconds moment) { settle_until(moment - 1); }
 

@@ -161,7 +161,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (stream->graph) return leave(cudaErrorStreamCaptureUnsupported);
   host_works(QUESTION);
   settle();
-  return leave(reached(stream) <= clock_now() ? cudaSuccess : cudaErrorNotReady);
+  return leave(is_done(reached(stream)) ? cudaSuccess : cudaErrorNotReady);
 }
 
 struct callback {
