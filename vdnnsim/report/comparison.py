@@ -116,7 +116,7 @@ def comparison_title(comparison: Comparison) -> str:
     fitting = sum(len(each.policies) for each in standings)
     total = fitting + len(comparison.unfit) + len(comparison.result.declined)
     if not standings:
-        tried = [each.policy for each in (*comparison.unfit, *comparison.result.declined)]
+        tried = [*(each.policy for each in comparison.unfit), *(each.policy for each in comparison.result.declined)]
         which = f"{tried[0]} does not fit" if total == 1 else f"None of {counted(total)} fits"
         return f"{which} {workload_text(comparison.result)} into {format_bytes(capacity)}"
     front = [each for each in standings if each.on_front]
