@@ -91,12 +91,13 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
 def test_copies_are_those_that_kernels_make(name: str, *, channels_last: bool) -> None:
     """Beside them kernels allocate sums and indices of less than 4 KiB, and those of cuDNN a workspace.
 
-    What is allocated besides is short of the gradient of a bias, 64 B, where that is made after the copies are freed.
+    What is allocated besides is short of the gradient of a bias, 4 B for each of up to 32 channels, where that is made
+    after the copies are freed.
     """
     x = images(channels_last=channels_last)
     with Copies() as copies:
         CASES[name](x).square().sum().backward()  # type: ignore[no-untyped-call]
     assert any(copied for _, _, copied in copies.found) or name in ("of_rows", "of_groups")
     for operator, beside, copied in copies.found:
-        assert copied <= beside + 64, operator
+        assert copied <= beside + 32 * 4, operator
         assert operator in _OF_CUDNN or beside - copied < 4096, operator
