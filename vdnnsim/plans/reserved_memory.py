@@ -126,8 +126,8 @@ class Reserving:
 
         def lacking_bytes(least_bytes: int) -> int:
             blocks = [life for _, life in self._blocks if life.nbytes > least_bytes]
-            large = (sum(each for each in sizes if each > least_bytes) for sizes in (states, free))
-            return most_live_bytes(blocks) + next(large) - next(large) - room_bytes
+            made_bytes, free_bytes = (sum(each for each in sizes if each > least_bytes) for sizes in (states, free))
+            return most_live_bytes(blocks) + made_bytes - free_bytes - room_bytes
 
         return max(0, *map(lacking_bytes, SIZES))
 
