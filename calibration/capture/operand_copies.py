@@ -36,10 +36,9 @@ def copied_bytes(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, A
     )
 
 
-def temporary_bytes(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+def temporary_bytes(func: OpOverload, args: tuple[Any, ...], copied: int) -> int:
     """Return the bytes of copies, and of dY Y, which the backward of a softmax computes first."""
-    products = _nbytes(args[0]) if name_of(func) == "_softmax_backward_data" else 0
-    return products + copied_bytes(func, args, kwargs)
+    return copied + (_nbytes(args[0]) if name_of(func) == "_softmax_backward_data" else 0)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

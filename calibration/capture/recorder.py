@@ -58,7 +58,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         """Record a model with its storages, or its failures alone; with a tape also saves, unpacks and calls."""
         super().__init__()
         self.records: list[Record] = []
-        self._tape, self._is_taped = tape or TapeRecorder(is_on=False), tape is not None
+        self._tape = tape or TapeRecorder(is_on=False)
         self.failure: tuple[BaseException, CaptureError] | None = None
         """The last exception of an operation, which the model may have caught, and its error message."""
         self._is_aside = self._updates_on_host = False
@@ -148,7 +148,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 effort=Effort({Arithmetic.ELEMENTWISE: flop} if flop else {}),
                 bytes_moved=bytes_moved,
                 random=False,
-                call=Call.of(_FROM_DATA, given, {}, (), self.storages.number_of) if self._is_taped else None,
+                call=Call.of(_FROM_DATA, given, {}, (), self.storages.number_of) if self._tape.is_on else None,
                 forward=forward,
                 collective=collective,
                 aside=collective is not None,
@@ -233,13 +233,13 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 effort=Effort() if exchange else effort_of(func, args, kwargs, result),
                 bytes_moved=exchange.bytes_moved if exchange else traffic_of(func, args, kwargs, result),
                 random=is_random(func),
-                call=Call.of(func, args, kwargs, result, self.storages.number_of) if self._is_taped else None,
+                call=Call.of(func, args, kwargs, result, self.storages.number_of) if self._tape.is_on else None,
                 forward=forward,
                 recomputes=recomputes,
                 accumulates=node is not None and is_accumulating(node),
                 node=None if node is None else node._sequence_nr(),  # noqa: SLF001
-                copied_bytes=copied_bytes(func, args, kwargs),
-                temporary_bytes=temporary_bytes(func, args, kwargs),
+                copied_bytes=(copied := copied_bytes(func, args, kwargs)),
+                temporary_bytes=temporary_bytes(func, args, copied),
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
                 collective=exchange.collective if exchange else None,
                 aside=bool(self.opened) and (runs_aside() or (exchange is not None and exchange.asynchronous)),
@@ -287,7 +287,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         return tensor
 
     def _see(self, tensor: torch.Tensor, number: int, *, is_written: bool = False) -> None:
-        if self._is_taped and self._phase is Phase.FORWARD and not self.storages.lives[number].given:
+        if self._tape.is_on and self._phase is Phase.FORWARD and not self.storages.lives[number].given:
             self._tape.see(tensor, number, is_written=is_written)
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:
