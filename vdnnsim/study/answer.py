@@ -66,58 +66,59 @@ def answer(
     for way in asking.ways():
         asking.done.append(way)
         found(way)
-    return Answer(tuple(asking.done), tuple(notes(asking.trials, asking.lacking, has_loops=bool(asking.loops))))
+    return Answer(tuple(asking.done), tuple(notes(asking.replays, asking.lacking, has_loops=bool(asking.loops))))
 
 
 @dataclass
 class _Asking:
-    trials: AnswerReplays
+    replays: AnswerReplays
     done: list[Way] = field(default_factory=list)
     loops: list[AnswerReplays] = field(default_factory=list)
     lacking: list[Loop] = field(default_factory=list)
 
     def ways(self) -> Iterator[Way]:
         """Yield everything that is tried, from cheap to dear."""
-        trials, result = self.trials, self.trials.result
+        replays, result = self.replays, self.replays.result
         asked = {row.policy: row for row in result.slowest}
         for policy, row in asked.items():
-            yield trials.way(Change.POLICY, policy, trials.scenario, row)
+            yield replays.way(Change.POLICY, policy, replays.scenario, row)
         for declined in result.declined:
-            yield trials.way(Change.POLICY, declined.policy, trials.scenario, f"no plan: {declined.reason}")
-        if self._can_fit(trials):
-            yield from self._with_growing_segments(trials)
-            yield from self._micro_batches(trials, PLAIN)
-            yield from self._policies(trials, asked, (RECOMPUTING,))
-            yield from self._micro_batches(trials, RECOMPUTING)
-        loops = lighter_loops(trials.workload.captured, trials.room_bytes, trials.workload.rounds)
+            yield replays.way(Change.POLICY, declined.policy, replays.scenario, f"no plan: {declined.reason}")
+        if self._can_fit(replays):
+            yield from self._with_growing_segments(replays)
+            yield from self._micro_batches(replays, PLAIN)
+            yield from self._policies(replays, asked, (RECOMPUTING,))
+            yield from self._micro_batches(replays, RECOMPUTING)
+        loops = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
         for loop in sorted(loops, key=lambda each: (not each.checkpointing, bool(each.in_backward))):
             yield from self._in_loop(loop)
-        if self._can_fit(trials):
-            has_convolutions = any(each.kind is LayerKind.CONV for each in trials.workload.graph.layers)
+        if self._can_fit(replays):
+            has_convolutions = any(each.kind is LayerKind.CONV for each in replays.workload.graph.layers)
             others = (each for each in POLICIES if each != RECOMPUTING)
-            yield from self._policies(trials, asked, (*others, *(OF_CONVOLUTIONS if has_convolutions else (MEMONGER,))))
+            suited = OF_CONVOLUTIONS if has_convolutions else (MEMONGER,)
+            yield from self._policies(replays, asked, (*others, *suited))
             for name in (PLAIN, RECOMPUTING):
-                yield from self._micro_batches(trials, name, are_likely=False)
+                yield from self._micro_batches(replays, name, are_likely=False)
         for each in self.loops:
             yield from self._policies_in(each)
         yield from self._smaller_batch()
         yield from self._shorter_sequence()
-        if (server := trials.larger_card()) is not None:
+        if (server := replays.larger_card()) is not None:
             # One replay, which an answer without anything that fits is better with.
-            trying = trials if any(way.fits for way in self.done) else trials.without_limit
-            yield trying.tried(result.slowest[0].policy, trials.on(server), Change.CARD)
+            trying = replays if any(way.fits for way in self.done) else replays.without_limit
+            yield trying.tried(result.slowest[0].policy, replays.on(server), Change.CARD)
         yield from self._searched(asked)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
         """Yield another loop, and once more where its bytes fit, in segments that grow."""
-        model = self.trials.scenario.captured
+        model = self.replays.scenario.captured
         assert model is not None, "the scenario is of a captured model"
         if not model.can_be_in_any_loop:
             self.lacking.append(loop)
             return
-        trials, budget = replace_in(self.trials, loop=loop), self.trials.budget
-        asked = trials.untried(PLAIN, trials.scenario)
-        if budget.lacks(asked, (CAPTURED + 1) * trials.operations):
+        replays, budget = replace_in(self.replays, loop=loop), self.replays.budget
+        asked = replays.untried(PLAIN, replays.scenario)
+        if budget.lacks(asked, (CAPTURED + 1) * replays.operations):
             yield asked
             return
         other = model.in_loop(loop)
@@ -129,84 +130,84 @@ class _Asking:
                 yield from self._in_loop(whole)
             return
         try:
-            trials = self.trials.of(other, loop)
+            replays = self.replays.of(other, loop)
         except VdnnsimError:
             return
-        if not self._can_fit(trials):
+        if not self._can_fit(replays):
             return
-        self.loops.append(trials)
-        plain = trials.without_limit.plain(PLAIN)
+        self.loops.append(replays)
+        plain = replays.without_limit.plain(PLAIN)
         yield plain
-        if plain.in_pieces and trials.scenario.memory_model is MemoryModel.PYTORCH:
-            yield trials.with_growing_segments(PLAIN)
+        if plain.in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
+            yield replays.with_growing_segments(PLAIN)
 
-    def _policies(self, trials: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
+    def _policies(self, replays: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
         """Yield policies that were not asked about."""
         for name in names:
-            if trials.named(name).label not in asked:
-                yield from self._tried(trials, name)
+            if replays.named(name).label not in asked:
+                yield from self._tried(replays, name)
 
-    def _policies_in(self, trials: AnswerReplays) -> Iterator[Way]:
+    def _policies_in(self, replays: AnswerReplays) -> Iterator[Way]:
         """Yield policies in another loop, unless that fits: what recomputes or offloads is slower than a plain one."""
-        if trials.loop.checkpointing or any(way.fits for way in self._plain() if way.loop == trials.loop):
+        if replays.loop.checkpointing or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
         plain_loops = [each.loop for each in self.loops if not each.loop.checkpointing]
         for name in POLICIES:
-            label = trials.named(name).label
+            label = replays.named(name).label
             if name != RECOMPUTING and any(way.fits and way.policy == label for way in self.done):
                 # Copies take its time, in any loop.
                 continue
-            ways = list(self._tried(trials, name))
+            ways = list(self._tried(replays, name))
             yield from ways
             if any(way.fits or way.untried for way in ways):
                 return
-            if name == RECOMPUTING and trials.loop == plain_loops[0] and trials.loop.is_exact:
+            if name == RECOMPUTING and replays.loop == plain_loops[0] and replays.loop.is_exact:
                 for are_likely in (True, False):
-                    yield from self._micro_batches(trials, name, are_likely=are_likely)
+                    yield from self._micro_batches(replays, name, are_likely=are_likely)
 
-    def _tried(self, trials: AnswerReplays, name: str) -> Iterator[Way]:
+    def _tried(self, replays: AnswerReplays, name: str) -> Iterator[Way]:
         """Yield a policy as it is applied, and in a plain loop with segments that grow where addresses fail."""
-        way = trials.tried(name)
+        way = replays.tried(name)
         yield way
         if way.in_pieces:
-            yield trials.with_growing_segments(name)
+            yield replays.with_growing_segments(name)
 
-    def _can_fit(self, trials: AnswerReplays) -> bool:
-        return trials.floor_bytes <= trials.room_bytes
+    def _can_fit(self, replays: AnswerReplays) -> bool:
+        return replays.floor_bytes <= replays.room_bytes
 
-    def _with_growing_segments(self, trials: AnswerReplays) -> Iterator[Way]:
+    def _with_growing_segments(self, replays: AnswerReplays) -> Iterator[Way]:
         """Yield a plain loop again where its bytes fit, in segments that grow."""
-        label = trials.named(PLAIN).label
+        label = replays.named(PLAIN).label
         in_pieces = any(way.in_pieces and way.policy == label for way in self.done)
-        if in_pieces and trials.scenario.memory_model is MemoryModel.PYTORCH:
-            yield trials.with_growing_segments(PLAIN)
+        if in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
+            yield replays.with_growing_segments(PLAIN)
 
-    def _micro_batches(self, trials: AnswerReplays, name: str, *, are_likely: bool = True) -> Iterator[Way]:
+    def _micro_batches(self, replays: AnswerReplays, name: str, *, are_likely: bool = True) -> Iterator[Way]:
         """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
 
         Nothing where an estimate says otherwise than `are_likely` whether any fit.
         """
-        size, label = trials.workload.part_size, trials.named(name).label
-        known = [way.held_bytes for way in self.done if way.policy == label and way.loop == trials.loop]
+        size, label = replays.workload.part_size, replays.named(name).label
+        known = [way.held_bytes for way in self.done if way.policy == label and way.loop == replays.loop]
         parts = [parts for parts in range(2, size + 1) if size % parts == 0]
         held_bytes = next(filter(None, known), 0)
         if not held_bytes or not parts:
             return
-        most = trials.room_bytes / _MARGIN
-        likely = [each for each in parts if _estimated(trials, held_bytes, size // each) <= most]
+        most = replays.room_bytes / _MARGIN
+        likely = [each for each in parts if _estimated(replays, held_bytes, size // each) <= most]
         if bool(likely) is not are_likely:
             return
         likely = likely or parts[-1:]
         for number, each in enumerate(likely[:_MOST_TRIALS], start=1):
-            way = trials.divided(name, each)
+            way = replays.divided(name, each)
             if way.fits or not way.iteration_s or number == min(len(likely), _MOST_TRIALS):
                 yield way
                 return
 
     def _smaller_batch(self) -> Iterator[Way]:
         """Yield the largest batch that fits in a plain loop."""
-        trials, searching = self.trials, self.trials.without_limit
-        whole = trials.workload.part_size
+        replays, searching = self.replays, self.replays.without_limit
+        whole = replays.workload.part_size
         tried: dict[int, Way] = {}
 
         def need(batch_size: int) -> Need | None:
@@ -216,14 +217,14 @@ class _Asking:
             tried[batch_size] = way
             return Need(way.fits, way.held_bytes / certain_bytes(way.memory_bytes)) if way.iteration_s else None
 
-        label = trials.named(PLAIN).label
+        label = replays.named(PLAIN).label
         known = [way.held_bytes for way in self.done if way.policy == label and way.held_bytes and not way.loop.changes]
-        if whole == 1 or not known or not self._can_fit(trials):
+        if whole == 1 or not known or not self._can_fit(replays):
             return
-        likely = (each for each in range(whole - 1, 0, -1) if _estimated(trials, known[0], each) <= trials.room_bytes)
-        guess, budget = next(likely, 1), trials.budget
-        asked = replace(trials.untried(PLAIN, trials.scenario, Change.BATCH), batch_size=guess)
-        if budget.lacks(asked, _MOST_TRIALS * trials.operations):
+        likely = (each for each in range(whole - 1, 0, -1) if _estimated(replays, known[0], each) <= replays.room_bytes)
+        guess, budget = next(likely, 1), replays.budget
+        asked = replace(replays.untried(PLAIN, replays.scenario, Change.BATCH), batch_size=guess)
+        if budget.lacks(asked, _MOST_TRIALS * replays.operations):
             yield asked
             return
         found, _ = find_edge(need, guess, whole - 1)
@@ -232,14 +233,14 @@ class _Asking:
 
     def _shorter_sequence(self) -> Iterator[Way]:
         """Yield half of the tokens, or a quarter and so on, of one sequence for which nothing else was found."""
-        trials, model = self.trials, self.trials.scenario.captured
+        replays, model = self.replays, self.replays.scenario.captured
         assert model is not None, "the scenario is of a captured model"
-        is_last = trials.workload.part_size == 1 and not any(way.fits and way.loop.is_exact for way in self.done)
-        if not is_last or not model.can_be_of_any_length or not self._can_fit(trials):
+        is_last = replays.workload.part_size == 1 and not any(way.fits and way.loop.is_exact for way in self.done)
+        if not is_last or not model.can_be_of_any_length or not self._can_fit(replays):
             return
         way = None
         for halvings in range(1, _MOST_TRIALS + 1):
-            found = trials.of_tokens(PLAIN, max(1, model.tokens >> halvings))
+            found = replays.of_tokens(PLAIN, max(1, model.tokens >> halvings))
             way = found or way
             if found is None or found.fits or found.untried:
                 break
@@ -248,15 +249,15 @@ class _Asking:
 
     def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
         """Yield a search in the loop whose plain step takes least, unless that fits."""
-        trials = self._least()
-        fits_at_all = self._can_fit(trials)
+        replays = self._least()
+        fits_at_all = self._can_fit(replays)
         search = SEARCH if fits_at_all else STATES_ON_HOST
-        may_fit = fits_at_all or trials.held_bytes - states_bytes(trials.workload.captured) <= trials.room_bytes
-        is_known = trials.named(search).label in asked and not trials.loop.changes
-        if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == trials.loop):
+        may_fit = fits_at_all or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
+        is_known = replays.named(search).label in asked and not replays.loop.changes
+        if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
         deadline = SEARCH_LIMIT.begin()
-        found = trials.tried(search, deadline=deadline, operations=SEARCHED)
+        found = replays.tried(search, deadline=deadline, operations=SEARCHED)
         yield found if found.untried else self._compared(replace(found, cut_short=deadline.is_over))
 
     def _compared(self, found: Way) -> Way:
@@ -271,17 +272,17 @@ class _Asking:
     def _least(self) -> AnswerReplays:
         held = {way.loop: way.held_bytes for way in self._plain() if way.held_bytes}
         # A search recomputes what it likes.
-        whole = (each for each in (self.trials, *self.loops) if not each.loop.checkpointing)
+        whole = (each for each in (self.replays, *self.loops) if not each.loop.checkpointing)
         exact = [each for each in whole if each.loop in held and each.loop.is_exact]
-        return min(exact, key=lambda each: held[each.loop], default=self.trials)
+        return min(exact, key=lambda each: held[each.loop], default=self.replays)
 
     def _plain(self) -> Iterator[Way]:
         """Yield the plain loops that were tried, of the whole batch on the card."""
-        label = self.trials.named(PLAIN).label
+        label = self.replays.named(PLAIN).label
         yield from (way for way in self.done if way.change is Change.POLICY and way.policy == label)
 
 
-def _estimated(trials: AnswerReplays, held_bytes: int, batch_size: int) -> int:
+def _estimated(replays: AnswerReplays, held_bytes: int, batch_size: int) -> int:
     """Return the bytes of a batch if what is not held throughout grew with it."""
-    growing = max(0, held_bytes - trials.scenario.server.gpu.context_bytes - trials.held_bytes)
-    return trials.held_bytes + growing * batch_size // trials.workload.part_size
+    growing = max(0, held_bytes - replays.scenario.server.gpu.context_bytes - replays.held_bytes)
+    return replays.held_bytes + growing * batch_size // replays.workload.part_size

@@ -11,20 +11,20 @@ from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.units import format_bytes
 
 
-def notes(trials: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
+def notes(replays: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
     """Yield which bytes bind, and what cannot help.
 
     Args:
-        trials: of the loop as it is.
+        replays: of the loop as it is.
         lacking: loops that could not be captured.
         has_loops: whether others were.
     """
-    step, held = trials.workload.captured, trials.held_bytes
+    step, held = replays.workload.captured, replays.held_bytes
     where, live = binding(step)
     most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * step.peak_live_bytes]
     total = format_bytes(step.peak_live_bytes)
     yield f"Live at the peak of the plain loop, in {where}, are {total}: {listed(most)}."
-    if trials.floor_bytes > trials.room_bytes:
+    if replays.floor_bytes > replays.room_bytes:
         states = states_bytes(step)
         kinds = (
             "of parameters",
@@ -32,11 +32,11 @@ def notes(trials: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) ->
             f"of states of {step.optimizer}",
             "of temporaries of the update",
         )
-        gradients, temporary = held - states - step.parameter_bytes, trials.floor_bytes - held
+        gradients, temporary = held - states - step.parameter_bytes, replays.floor_bytes - held
         parts = zip(kinds, (step.parameter_bytes, gradients, states, temporary), strict=True)
         sizes = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
         yield f"no smaller batch helps: {sizes} are live at once"
-        if trials.room_bytes >= held - states:
+        if replays.room_bytes >= held - states:
             without = format_bytes(held - states)
             yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
     if has_loops:
