@@ -21,7 +21,7 @@ from vdnnsim.cli.options import (
     prints_table,
 )
 from vdnnsim.cli.output import Output, report_folder, write_result
-from vdnnsim.cli.scenario_input import POLICY, Question, asks_scenario
+from vdnnsim.cli.scenario_input import POLICY, ScenarioInput, asks_scenario
 from vdnnsim.cli.study import StudyCommand
 from vdnnsim.errors import PolicyError
 from vdnnsim.files.packaged import PROFILES, SCENARIOS, STUDIES
@@ -40,7 +40,7 @@ _OUT = out_option("reports/<scenario name>/")
 @TIME_LIMIT
 @REQUIRE_FIT
 @asks_scenario
-def run(question: Question, out: Path | None, output: Output, time_limit: str | None, *, require_fit: bool) -> None:
+def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str | None, *, require_fit: bool) -> None:
     """Replay policies: what fits, how fast, with a report in DIR.
 
     The policies of SCENARIO, or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8
@@ -53,13 +53,13 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.scenario.check import refuse_misfits
 
-    scenario = question.scenario
+    scenario = given.scenario
     folder = report_folder(out, scenario.name, ALWAYS, RUN_WRITER)
-    if question.path is not None:
-        refuse_misfits(question.path, scenario)
+    if given.path is not None:
+        refuse_misfits(given.path, scenario)
     with SearchLine() as line:
         limit = None if time_limit is None else parse_time_limit(time_limit)
-        result = run_and_answer(limited(scenario, time_limit), question.types, line.show, line.tried, limit)
+        result = run_and_answer(limited(scenario, time_limit), given.types, line.show, line.tried, limit)
         line.show("the report")
         written = write_report(result, folder)
     output.show(Simulation.of(result), written.notice(folder, "report.md"))
@@ -96,7 +96,7 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
 @_OUT
 @prints_table
 @asks_scenario
-def compare(question: Question, names: str, out: Path | None, output: Output) -> None:
+def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) -> None:
     """Rank policies by time and memory, and mark those that no other beats.
 
     Prints a table, and writes a CSV and a picture to DIR; policies that do not fit are listed below, with the reason.
@@ -109,26 +109,26 @@ def compare(question: Question, names: str, out: Path | None, output: Output) ->
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.scenario.experiment import compare_policies
 
-    policies = _compared(names, question)
-    folder = report_folder(out, question.scenario.name, report.COMPARISON_FILES, report.COMPARISON_WRITER)
+    policies = _compared(names, given)
+    folder = report_folder(out, given.scenario.name, report.COMPARISON_FILES, report.COMPARISON_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(policies))
-        found = compare_policies(question.scenario, policies, bar.done)
+        found = compare_policies(given.scenario, policies, bar.done)
     written = write_folder(folder, report.comparison_files(found), report.COMPARISON_WRITER)
     table = ResultTable(report.COMPARED, report.comparison_rows(found), report.comparison_table(found))
     output.show(table, written.notice(folder, "compare.html" if found.result.results else "compare.csv"))
 
 
-def _compared(names: str, question: Question) -> list["Policy"]:
+def _compared(names: str, given: ScenarioInput) -> list["Policy"]:
     from vdnnsim.policies.registry import resolve_policy, split_policies
     from vdnnsim.validation.method import every_policy
 
     if names == _ALL:
-        chosen = [*every_policy(question.types), *question.scenario.policies]
+        chosen = [*every_policy(given.types), *given.scenario.policies]
     else:
         specs = [_spec(name) for name in split_policies(names)]
         try:
-            chosen = [resolve_policy(spec, question.types) for spec in specs]
+            chosen = [resolve_policy(spec, given.types) for spec in specs]
         except PolicyError as failure:
             raise PolicyError(f"--policies: {failure}") from None
     return list({policy.label: policy for policy in chosen}.values())
@@ -156,7 +156,7 @@ def _spec(name: str) -> object:
 @prints_table
 @REQUIRE_FIT
 @asks_scenario
-def what_if(question: Question, settings: Sequence[str], output: Output, *, require_fit: bool) -> None:
+def what_if(given: ScenarioInput, settings: Sequence[str], output: Output, *, require_fit: bool) -> None:
     """Replay policies before and after a change, and say what it did.
 
     Every policy of SCENARIO, or of --model. The numbers of a row that does not fit are of a replay with unlimited
@@ -166,10 +166,10 @@ def what_if(question: Question, settings: Sequence[str], output: Output, *, requ
     from vdnnsim.study.what_if import change_result
     from vdnnsim.study.what_if import what_if as ask
 
-    asked = question.scenario
+    asked = given.scenario
     with SearchLine() as line:
         line.show("every policy, before and after")
-        changes = ask(asked, question.folder, settings, question.types)
+        changes = ask(asked, given.folder, settings, given.types)
     output.show(change_result(asked, changes, settings, output.has_all))
     if require_fit and not any(change.after.cell("fits") for change in changes):
         sys.exit(UNFIT)

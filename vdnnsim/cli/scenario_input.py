@@ -37,7 +37,7 @@ POLICY: Final = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScenarioInput:
     """The scenario that a command is about.
 
     Attributes:
@@ -53,7 +53,7 @@ class Question:
 
 
 def asks_scenario(command: Command) -> Command:
-    """Add a scenario, or options of a model in its place, to a command, passed to it as one `question`.
+    """Add a scenario, or options of a model in its place, to a command, passed to it as one `given`.
 
     The command's option `policies` is for a model.
     """
@@ -63,12 +63,12 @@ def asks_scenario(command: Command) -> Command:
     @click.option("--hardware", type=HARDWARE, help="With --model: a hardware profile, by name or path.")
     @POLICY_MODULE
     @wraps(command)
-    def with_question(*, scenario: Path | None, policy_modules: Sequence[str], **others: Any) -> Any:  # noqa: ANN401  # as the command has it
+    def with_input(*, scenario: Path | None, policy_modules: Sequence[str], **others: Any) -> Any:  # noqa: ANN401  # as the command has it
         words = {name: others.pop(name) for name in _WORDS}
         types, policies = policies_with(policy_modules), others.pop("policies", ())
-        return command(question=_question(scenario, words, types, policies), **others)
+        return command(given=_read(scenario, words, types, policies), **others)
 
-    return cast("Command", with_question)
+    return cast("Command", with_input)
 
 
 _WORDS: Final = tuple(
@@ -76,7 +76,7 @@ _WORDS: Final = tuple(
 )
 
 
-def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Question:
+def _read(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> ScenarioInput:
     """Return the scenario of a file or a model, whose default policy is `pytorch`, or raise InputError."""
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.hardware.profile import find_profile
@@ -87,11 +87,11 @@ def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     refuse_mixture(path, words, policies)
     if path is None:
         chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
-        return model_question(words, [checked_profile(find_profile(words["hardware"], Path()))], chosen, types)
+        return model_input(words, [checked_profile(find_profile(words["hardware"], Path()))], chosen, types)
     if path.name.endswith(SUFFIX):
         named = f"`workload: {{step: {path}}}`"
         raise InputError(f"{path}: is a captured step, expected a scenario that names it as {named}")
-    return Question(read_scenario(path, types), types, path.parent, path)
+    return ScenarioInput(read_scenario(path, types), types, path.parent, path)
 
 
 def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequence[str] = ()) -> None:
@@ -110,14 +110,14 @@ def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequen
             raise InputError(f"--{name}: is missing, expected --model MODEL --batch N --hardware NAME")
 
 
-def model_question(
+def model_input(
     words: Mapping[str, Any],
     profiles: "Sequence[Profile]",
     policies: "tuple[Policy, ...]",
     types: "PolicyTypes",
     *,
     batches: int = 2,
-) -> Question:
+) -> ScenarioInput:
     """Return the scenario of the model of options, or raise InputError.
 
     It is captured for the first machine, at so many batch sizes where it may not fit that.
@@ -189,7 +189,7 @@ def model_question(
             steps[0], sources=((f"{request.model}, captured", digest),), pipeline=steps if request.has_pipeline else ()
         )
         scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
-        return Question(replace(scenario, memory_model=memory_model), types, Path())
+        return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path())
     # A model that may not fit is captured at a second batch, from which others follow.
     sizes = (request.batch_size, second_batch(request.batch_size))[:batches]
     requests = [msgspec.structs.replace(request, batch_size=each) for each in sizes]
@@ -200,7 +200,7 @@ def model_question(
     model = model_of(request, steps)
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     scenario = replace(scenario, memory_model=memory_model)
-    return Question(scenario, types, Path())
+    return ScenarioInput(scenario, types, Path())
 
 
 def _rounds(accumulate: int | None, request: "Request") -> int:

@@ -22,7 +22,7 @@ from vdnnsim.cli.options import (
     prints_table,
 )
 from vdnnsim.cli.output import Output, report_folder
-from vdnnsim.cli.scenario_input import POLICY, Question, asks_scenario, model_question, refuse_mixture
+from vdnnsim.cli.scenario_input import POLICY, ScenarioInput, asks_scenario, model_input, refuse_mixture
 from vdnnsim.errors import InputError
 from vdnnsim.files.packaged import SCENARIOS
 
@@ -47,7 +47,7 @@ _OF_CAPTURED: Final = "10 s"
 @click.option("--longest", is_flag=True, help="Find the longest sequence at the batch, in steps of 64 tokens, instead.")
 @prints_table
 @asks_scenario
-def max_batch(question: Question, time_limit: str, output: Output, *, longest: bool) -> None:
+def max_batch(given: ScenarioInput, time_limit: str, output: Output, *, longest: bool) -> None:
     """Find the largest batch that fits, or the longest sequence, and what stops one more.
 
     It does so for each policy. The search begins at the batch size of SCENARIO or of --model, with --longest at its
@@ -59,7 +59,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
     limit = parse_time_limit(time_limit)
     with SearchLine() as line:
         line.show(f"{'longest sequence' if longest else 'largest batch'} of each policy")
-        found = largest_table(question.scenario, limit, output.has_all, longest=longest)
+        found = largest_table(given.scenario, limit, output.has_all, longest=longest)
     output.show(found)
 
 
@@ -76,7 +76,7 @@ def max_batch(question: Question, time_limit: str, output: Output, *, longest: b
 @prints_table
 @TIME_LIMIT
 @asks_scenario
-def frontier(question: Question, capacities: int, out: Path | None, output: Output, time_limit: str | None) -> None:
+def frontier(given: ScenarioInput, capacities: int, out: Path | None, output: Output, time_limit: str | None) -> None:
     """Show what memory buys: the least time for each size of it.
 
     From the least GPU memory that can do to all that the workload needs: for each size the plan of the policy
@@ -91,7 +91,7 @@ def frontier(question: Question, capacities: int, out: Path | None, output: Outp
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.study.frontier import find_frontier
 
-    asked = limited(_with_planner(question), time_limit)
+    asked = limited(_with_planner(given), time_limit)
     folder = report_folder(out, asked.name, report.FILES, report.FRONTIER_WRITER)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
@@ -106,14 +106,14 @@ def frontier(question: Question, capacities: int, out: Path | None, output: Outp
     output.show(result, written.notice(folder, report.PAGE))
 
 
-def _with_planner(question: Question) -> "Scenario":
+def _with_planner(given: ScenarioInput) -> "Scenario":
     """Return a scenario with the policy `optimal`, with default options if it has none."""
     from vdnnsim.policies.registry import resolve_policy
 
-    scenario = question.scenario
+    scenario = given.scenario
     if any(each.name == _PLANNER for each in scenario.policies):
         return scenario
-    return replace(scenario, policies=(*scenario.policies, resolve_policy(_PLANNER, question.types)))
+    return replace(scenario, policies=(*scenario.policies, resolve_policy(_PLANNER, given.types)))
 
 
 @click.command()
@@ -185,7 +185,7 @@ def machines(
         _check_names(paid.per_hour, prices, (*shipped, *profiles))
     tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or TRIED)
     if file is None:
-        asked = model_question(words, profiles, tried, types, batches=1).scenario
+        asked = model_input(words, profiles, tried, types, batches=1).scenario
     elif is_scenario:
         asked = read_scenario(file, types)
     else:
