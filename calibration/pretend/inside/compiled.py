@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from .imports import when_imported
-from .modules import ModuleTracker
+from .modules import ModuleLabels
 
 
 class Compiler:
     """Follows torch.compile in this process."""
 
     def __init__(self) -> None:
-        self._tracker: ModuleTracker | None = None
+        self._labels: ModuleLabels | None = None
         self._compiles = False
         compile_with = torch.compile
 
@@ -30,7 +30,7 @@ class Compiler:
             self._compiles = True
             # Caches are disabled by us, not by the user.
             warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
-            self.tracker = self._tracker
+            self.labels = self._labels
             return compile_with(*arguments, **names)
 
         torch.compile = follow
@@ -39,15 +39,15 @@ class Compiler:
         when_imported("torch._inductor.runtime.triton_heuristics", self._label_tuning)
 
     @property
-    def tracker(self) -> ModuleTracker | None:
+    def labels(self) -> ModuleLabels | None:
         """Labels memory; None before there is a GPU, and when peaks are read no more."""
-        return self._tracker
+        return self._labels
 
-    @tracker.setter
-    def tracker(self, tracker: ModuleTracker | None) -> None:
-        self._tracker = tracker
-        if tracker is not None and self._compiles:
-            tracker.leave_modules()
+    @labels.setter
+    def labels(self, labels: ModuleLabels | None) -> None:
+        self._labels = labels
+        if labels is not None and self._compiles:
+            labels.leave_modules()
 
     def _label_graphs(self) -> None:
         graphs = sys.modules["torch._inductor.output_code"].CompiledFxGraph
@@ -72,10 +72,10 @@ class Compiler:
 
     @contextmanager
     def _labelled(self, phase: str, what: str) -> Iterator[None]:
-        if self._tracker is None:
+        if self._labels is None:
             yield
         else:
-            with self._tracker.labelled(phase, what):
+            with self._labels.labelled(phase, what):
                 yield
 
 

@@ -23,7 +23,7 @@ from .user_lines import user_line_here
 _MARK = "vdnnsim"
 
 
-class ModuleTracker:
+class ModuleLabels:
     """Labels the memory history of each thread with the module that it runs."""
 
     def __init__(self) -> None:

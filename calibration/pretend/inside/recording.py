@@ -20,7 +20,7 @@ from .compiled import Compiler
 from .driver import Driver
 from .durations import OperatorTimes, Rates
 from .host_reads import Reads, ValuesNotComputedError
-from .modules import ModuleTracker
+from .modules import ModuleLabels
 from .peak import RESERVATION, find_peak, labelled_place, phase_bytes
 from .user_lines import user_line_here
 
@@ -58,7 +58,7 @@ class Recording:
         self._rates = Rates(**task["rates"])
         self._process = os.getpid()
         self._driver = Driver()
-        compiler.tracker = ModuleTracker()
+        compiler.labels = ModuleLabels()
         self._reads = Reads()
         self._lock = threading.Lock()
         self._steps: list[list[dict[str, int]]] = []
@@ -202,9 +202,9 @@ class Recording:
         gpus = []
         snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001  # its only form
         torch.cuda.memory._record_memory_history(None)  # noqa: SLF001
-        if self._compiler.tracker is not None:
-            self._compiler.tracker.remove()
-            self._compiler.tracker = None
+        if self._compiler.labels is not None:
+            self._compiler.labels.remove()
+            self._compiler.labels = None
         for gpu in range(torch.cuda.device_count()):
             state = self._state(gpu)
             if not state["reserved_bytes"]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from calibration.pretend.inside.modules import ModuleTracker
+from calibration.pretend.inside.modules import ModuleLabels
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def labels(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         texts.append(text.partition(" from ")[0])
 
     monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", listen)
-    tracker = ModuleTracker()
+    labels = ModuleLabels()
     yield texts
-    tracker.remove()
+    labels.remove()
 
 
 class Net(nn.Module):
@@ -92,10 +92,10 @@ def test_a_module_that_fails_is_left(labels: list[str]) -> None:
 def test_backward_is_labelled_with_the_line_that_called_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", texts.append)
-    tracker = ModuleTracker()
+    labels = ModuleLabels()
     made = nn.Linear(2, 2)(torch.ones(1, 2))
     made.sum().backward()
-    tracker.remove()
+    labels.remove()
     line = next(
         number
         for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
