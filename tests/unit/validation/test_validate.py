@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from tests.toy import TOY_SERVER
 from tests.unit.validation.fake_device import MAXWELL, FakeExecutor, FakeLaboratory
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
+from vdnnsim.hardware.server import MeasuredKernels
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import GIB
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method, Task
 from vdnnsim.validation.row import Outcome, Row, requirements
-from vdnnsim.validation.validate import validation_rows
+from vdnnsim.validation.validate import differences, validation_rows
 
 TYPES = known_policies()
 PAPER = "base(m) base(p) vdnn_all(m) vdnn_all(p) vdnn_conv(m) vdnn_conv(p) vdnn_dyn page_migration".split()
@@ -173,3 +176,36 @@ def test_a_network_that_cannot_be_set_up_marks_all_its_rows(failure: Exception, 
     assert [row.outcome for row in rows] == [outcome, outcome, Outcome.RAN, Outcome.RAN]
     assert rows[0].note == str(failure)
     assert rows[0].policy == "base(m)"
+
+
+MEASURED = replace(
+    TOY_SERVER,
+    kernels=MeasuredKernels(Path("toy.kernels.csv"), "ab12", tf32=False, channels_last=False),
+    provenance=(("driver", "1.1"), ("cudnn", "9.19"), ("date", "2026-01-01"), ("sm_clock", "100 MHz seen")),
+)
+
+
+def test_differences_of_provenance() -> None:
+    now = (("driver", "1.1"), ("cudnn", "9.19"), ("date", "2026-02-02"), ("sm_clock", "200 MHz seen"))
+    assert differences(MEASURED, now) == ()
+    # Another driver and what only one side has.
+    assert differences(MEASURED, (("driver", "1.2"), ("torch", "2.11"))) == (
+        "driver: 1.1 in the profile toy, 1.2 here",
+        "cudnn: 9.19 in the profile toy, nothing here",
+        "torch: nothing in the profile toy, 2.11 here",
+    )
+    # A profile without measured kernels says so.
+    assert differences(TOY_SERVER, (("driver", "1.2"),)) == (
+        "toy: no kernel of this machine was measured, all of its times are predicted",
+    )
+
+
+@pytest.mark.parametrize(
+    ("profile", "now", "which"),
+    [(True, True, "the profile toy and this GPU"), (True, False, "the profile toy"), (False, True, "this GPU")],
+)
+def test_a_pretended_gpu_is_named_first(profile: bool, now: bool, which: str) -> None:  # noqa: FBT001
+    pretended = ("pretended", "by vdnnsim")
+    server = replace(MEASURED, provenance=(*MEASURED.provenance, pretended)) if profile else MEASURED
+    found = differences(server, (("driver", "1.1"), ("cudnn", "9.19"), *([pretended] if now else [])))
+    assert found == (f"{which}: pretended, and takes the times that it was given",)
