@@ -5,18 +5,14 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.plan_writer import PlanWriter
-from tests.toy import touching, toy_chain, toy_workload
-from vdnnsim.dnn.layers import Phase, Stage
+from tests.unit.plans.hand_written import script
 from vdnnsim.plans.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Operation, Release
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 
 MIB = 2**20
-WORKLOAD = toy_workload(toy_chain(1))
-F, W, UPDATE = Phase.FORWARD, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 
 
 @dataclass(frozen=True)
@@ -32,25 +28,20 @@ class Backward:
 def backwards(draw: st.DrawFn) -> Backward:
     """Up to a dozen gradients, some written several times; now and then a kernel reads one that is ready."""
     sizes = draw(st.lists(st.sampled_from((1, MIB // 2, MIB, 13 * MIB, 25 * MIB, 60 * MIB)), min_size=1, max_size=12))
-    writer = PlanWriter(WORKLOAD)
-    gradients = [
-        writer.buffer(f"dW{i}", BufferKind.WEIGHT_GRADIENT, size, Stage.FEATURES) for i, size in enumerate(sizes)
-    ]
-    for gradient in gradients:
-        writer.allocate(gradient, 0, F)
-    writes = draw(st.permutations(gradients + draw(st.lists(st.sampled_from(gradients), max_size=6))))
+    gradients = range(len(sizes))
+    writes = draw(st.permutations([*gradients, *draw(st.lists(st.sampled_from(gradients), max_size=6))]))
+    text = [f"take dW{gradient}={size}" for gradient, size in enumerate(sizes)]
     ready: list[int] = []
     interrupted = False
     for position, gradient in enumerate(writes):
-        writer.compute(0, W, "only", touching(writes=(gradient,)))
+        text.append(f"write dW{gradient} @0W")
         if gradient not in writes[position + 1 :]:
             ready.append(gradient)
         if ready and draw(st.integers(0, 9)) == 0:
             interrupted = True
-            writer.compute(0, UPDATE, "only", touching(reads=(draw(st.sampled_from(ready)),)))
-    for gradient in gradients:
-        writer.release(gradient)
-    return Backward(writer.finish("hand", "m"), tuple(ready), interrupted)
+            text.append(f"update dW{draw(st.sampled_from(ready))}")
+    text += [f"free dW{gradient}" for gradient in gradients]
+    return Backward(script("; ".join(text)), tuple(ready), interrupted)
 
 
 def exchanged(plan: TrainingPlan) -> list[AllReduce]:

@@ -2,10 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.plan_writer import PlanWriter
-from tests.toy import TOY_SERVER, placement_of, replay, replayed, touching, toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import TOY_SERVER, placement_of, replay, replayed, toy_costs, toy_workload, with_fc
+from tests.unit.plans.hand_written import WORKLOAD, F, script
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.engine.streams import CopyEngines
@@ -14,14 +13,10 @@ from vdnnsim.hardware.server import Host, Link, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.trace import StallCause
-from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.vdnn import VdnnAll
 
-F = Phase.FORWARD
-_KIND = BufferKind.FEATURE_MAP
-WORKLOAD = toy_workload(toy_chain(1))
 COSTS = toy_costs(WORKLOAD, {})
 
 
@@ -105,23 +100,11 @@ def test_a_stream_that_waits_holds_only_itself() -> None:
     The copy runs from 4 to 14, the kernels from 0 to 4 and from 4 to 5, and a wait of the compute stream for the
     copy's event holds a third kernel from 5 to 14.
     """
-    writer = PlanWriter(WORKLOAD)
-    buffers = [writer.buffer(f"b{i}", _KIND, 10, WORKLOAD.graph.layers[0].stage, given=True) for i in range(3)]
-    for buffer in buffers:
-        writer.allocate(buffer, 0, F)
-    writer.compute(0, F, "only", touching(writes=[buffers[0]]))
-    written = writer.record(Stream.COMPUTE)
-    writer.wait(written, Stream.MEMORY)
-    writer.offload(buffers[0], 0)
-    copied = writer.record(Stream.MEMORY)
-    writer.compute(1, F, "only", touching(reads=[buffers[1]], writes=[buffers[2]]))
-    writer.wait(copied, Stream.COMPUTE)
-    writer.compute(1, F, "only", touching(reads=[buffers[1]], writes=[buffers[0]]))
-    for buffer in buffers:
-        writer.release(buffer)
+    held = "compute>memory; offload x; mark memory; turn y z @1; wait 1 compute; turn y x @1"
+    plan = script(f"given x; given y; given z; write x; {held}; free x; free y; free z")
     costs = toy_costs(WORKLOAD, {("conv1", F): 4.0})
 
-    trace = replay(writer.finish("by hand", "only"), costs)
+    trace = replay(plan, costs)
 
     assert [(span.start_s, span.end_s) for span in trace.spans_on(Stream.COMPUTE)] == [(0, 4), (4, 5), (14, 15)]
     assert [(span.start_s, span.end_s) for span in trace.spans_on(Stream.MEMORY)] == [(4, 14)]
@@ -133,31 +116,18 @@ def test_an_event_is_recorded_no_earlier_than_it_was_issued() -> None:
 
     The compute stream, which had nothing to do, must not record the event before 2.
     """
-    writer = PlanWriter(WORKLOAD)
-    buffer = writer.buffer("b", _KIND, 10, WORKLOAD.graph.layers[0].stage, given=True)
-    writer.allocate(buffer, 0, F)
-    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-    writer.offload(buffer, 0)
-    writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
-    writer.release(buffer)
-    trace = replay(writer.finish("by hand", "only"), COSTS, server=issuing_in(2.0))
+    plan = script("given x; compute>memory; offload x; memory>compute; free x")
+    trace = replay(plan, COSTS, server=issuing_in(2.0))
     assert [(span.start_s, span.end_s) for span in trace.spans] == [(6, 16)]
     assert trace.memory[-1].time_s == 16
     # An event is issued at 2 s and recorded at once, a wait for it is issued at 4 s: the iteration takes 4 s.
-    writer = PlanWriter(WORKLOAD)
-    writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
-    assert replay(writer.finish("by hand", "only"), COSTS, server=issuing_in(2.0)).iteration_s == 4
+    assert replay(script("memory>compute"), COSTS, server=issuing_in(2.0)).iteration_s == 4
 
 
-@pytest.mark.parametrize(("synchronizes", "host"), [(True, "operation 2"), (False, "the end")])
-def test_a_deadlock_says_what_streams_and_host_wait_for(*, synchronizes: bool, host: str) -> None:
+@pytest.mark.parametrize(("end", "host"), [("sync", "operation 2"), ("", "the end")])
+def test_a_deadlock_says_what_streams_and_host_wait_for(end: str, host: str) -> None:
     """The compute stream waits for event 1, the memory stream for event 0; neither is ever recorded."""
-    writer = PlanWriter(WORKLOAD)
-    writer.wait(1, Stream.COMPUTE)
-    writer.wait(0, Stream.MEMORY)
-    if synchronizes:
-        writer.synchronize()
-    plan = writer.finish("knot", "only")
+    plan = script(f"wait 1 compute; wait 0 memory; {end}")
     placement = placement_of(plan)
 
     with pytest.raises(SimulationDeadlock, match=f"host waits for its streams at {host}$") as failure:

@@ -2,14 +2,32 @@
 
 from dataclasses import replace
 
-from tests.plan_writer import PlanWriter
 from tests.refusals import refusal as refused_with
 from tests.toy import touching, toy_chain, toy_workload
+from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Aggregation, AllReduce, HostSynchronize, Operation, Stream
+from vdnnsim.plans.operations import (
+    Aggregation,
+    Alias,
+    Allocate,
+    AllocateExtent,
+    AllReduce,
+    Communicate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    Release,
+    ReleaseExtent,
+    Stream,
+    WaitEvent,
+)
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
 COMPUTE, MEMORY = Stream.COMPUTE, Stream.MEMORY
@@ -20,27 +38,39 @@ ROUND_TRIP = (
 )
 
 
+KINDS = {"W": BufferKind.WEIGHTS, "dW": BufferKind.WEIGHT_GRADIENT}
+GATHER = Collective(CollectiveKind.ALL_GATHER, 10, "float32", ranks=2)
+
+
 class _Script:
     """A plan in the making; its methods are the verbs of `script`, given a buffer, bytes of it, and all buffers."""
 
-    def __init__(self) -> None:
-        self.writer = PlanWriter(WORKLOAD)
+    def __init__(self, workload: Workload) -> None:
+        self.writer = PlanWriter(workload)
         self.buffers: dict[str, int] = {}
         self.on_host: set[int] = set()
+        self.layer, self.phase, self.copy = 0, F, 0
+
+    def modify(self, words: list[str]) -> list[str]:
+        """Read where a statement is, as in `@1W` and `#1`, and return its other words."""
+        at = {each[0]: each[1:] for each in words if each[0] in "@#"}
+        layer = at.get("@", "0")
+        self.layer, self.phase, self.copy = int(layer[0]), W if layer[1:] else F, int(at.get("#", "0"))
+        return [each for each in words if each[0] not in "@#"]
 
     def buffer(self, word: str, *, given: bool) -> tuple[int, range | None]:
         name, _, extent = word.rstrip("]").partition("[")
         label, _, nbytes = name.partition("=")
         if label not in self.buffers:
-            size = int(nbytes or 10)
-            self.buffers[label] = self.writer.buffer(label, BufferKind.FEATURE_MAP, size, Stage.FEATURES, given=given)
+            kind = KINDS.get(label.rstrip("0123456789"), BufferKind.FEATURE_MAP)
+            self.buffers[label] = self.writer.buffer(label, kind, int(nbytes or 10), Stage.FEATURES, given=given)
         return self.buffers[label], range(*map(int, extent.split(":"))) if extent else None
 
     def take(self, x: int, extent: range | None, _: list[int]) -> None:
         if extent is None:
-            self.writer.allocate(x, 0, F)
+            self.writer.add(Allocate(x, self.layer, self.phase))
         else:
-            self.writer.allocate_extent(x, extent, 0, W)
+            self.writer.add(AllocateExtent(x, extent, self.layer, W))
 
     given = take
 
@@ -49,52 +79,62 @@ class _Script:
 
     def free(self, x: int, extent: range | None, _: list[int]) -> None:
         if extent is None:
-            self.writer.release(x)
+            self.writer.add(Release(x))
         else:
-            self.writer.release_extent(x, extent)
+            self.writer.add(ReleaseExtent(x, extent))
 
     def lay(self, x: int, _extent: range | None, named: list[int]) -> None:
-        self.writer.alias(x, named[1])
+        self.writer.add(Alias(x, named[1]))
 
     def write(self, _x: int, _extent: range | None, named: list[int]) -> None:
-        self.writer.compute(0, F, "only", touching(writes=named))
+        self.writer.add(Compute(self.layer, self.phase, "only", touching(writes=named)))
 
     def read(self, _x: int, _extent: range | None, named: list[int]) -> None:
-        self.writer.compute(0, W, "only", touching(reads=named))
+        self.writer.add(Compute(self.layer, W, "only", touching(reads=named)))
 
     def turn(self, x: int, _extent: range | None, named: list[int]) -> None:
-        self.writer.compute(0, W, "only", touching(reads=[x], writes=named[1:]))
+        self.writer.add(Compute(self.layer, W, "only", touching(reads=[x], writes=named[1:])))
+
+    def update(self, _x: int, _extent: range | None, named: list[int]) -> None:
+        self.writer.add(Compute(self.layer, Phase.UPDATE, "only", touching(reads=named)))
 
     def offload(self, x: int, extent: range | None, _: list[int]) -> None:
-        self.writer.offload(x, 0, extent=extent)
+        self.writer.add(Offload(x, self.layer, self.phase, copy=self.copy, extent=extent))
 
     def prefetch(self, x: int, extent: range | None, _: list[int]) -> None:
-        self.writer.prefetch(x, 0, on_demand=False, extent=extent)
+        self.writer.add(Prefetch(x, self.layer, on_demand=False, copy=self.copy, extent=extent))
 
     def keep(self, x: int, extent: range | None, _: list[int]) -> None:
-        self.writer.prefetch(x, 0, on_demand=False, keeps_copy=True, extent=extent)
+        self.writer.add(Prefetch(x, self.layer, on_demand=False, keeps_copy=True, extent=extent))
 
     def exchange(self, _x: int, _extent: range | None, named: list[int]) -> None:
         self.writer.add(AllReduce(0, tuple(named), 0, Aggregation.CPU))
 
+    def gather(self, x: int, _extent: range | None, named: list[int]) -> None:
+        operands = touching(reads=[x], writes=named[1:])
+        self.writer.add(Communicate(0, F, "only", operands, 0, GATHER, Stream.COMMUNICATION))
 
-def script(text: str) -> TrainingPlan:
+
+def script(text: str, workload: Workload = WORKLOAD) -> TrainingPlan:
     """Return the plan of statements on buffers of 10 B, or of 11 as in `y=11`, or on their bytes as in `x[0:4]`.
 
-    `given` and `host` declare buffers with content on the GPU, which are allocated, and on the host; in `turn x y` a
-    kernel reads x and writes y; `a>b` lets stream b wait for all issued to a, `mark a` records an event, `wait 0 b`
-    waits for one, `sync` synchronizes the host.
+    `given` and `host` declare buffers with content on the GPU, which are allocated, and on the host. Kernels of
+    forward, backward and update are `write`, `read` and `update`; in `turn x y` one of backward reads x and writes y,
+    and in `gather x y` a collective. `a>b` lets stream b wait for all issued to a, `mark a` records an event, `wait 0
+    b` waits for one, `sync` synchronizes the host. A statement is of layer 0 in forward, `@1` of layer 1, `@1W` in its
+    backward; `#1` names one of several copies. W and W1 hold weights, dW and dW1 their gradients, others maps.
     """
-    made = _Script()
+    made = _Script(workload)
     for statement in filter(None, map(str.strip, text.split(";"))):
         verb, *words = statement.split()
+        words = made.modify(words)
         if ">" in verb:
             first, then = map(Stream, verb.split(">"))
-            made.writer.wait(made.writer.record(first), then)
+            made.writer.add(WaitEvent(made.writer.record(first), then))
         elif verb == "mark":
             made.writer.record(Stream(words[0]))
         elif verb == "wait":
-            made.writer.wait(int(words[0]), Stream(words[1]))
+            made.writer.add(WaitEvent(int(words[0]), Stream(words[1])))
         elif verb == "sync":
             made.writer.add(HostSynchronize(tuple(map(Stream, words)) or (COMPUTE, MEMORY)))
         else:

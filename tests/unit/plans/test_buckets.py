@@ -3,15 +3,16 @@
 Each gradient is that of a layer of its own, and its kernels write nothing else unless a test says so.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from tests.plan_writer import PlanWriter
-from tests.toy import placement_of, touching, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import placement_of, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.unit.plans.hand_written import F, script
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -19,7 +20,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
-from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release, Stream, WaitEvent
+from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release, WaitEvent
 from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
@@ -27,34 +28,15 @@ from vdnnsim.units import ElementType
 
 MIB = 2**20
 CHAIN = toy_workload(toy_chain(4))
-F, W, UPDATE = Phase.FORWARD, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 
 
-class Backward:
-    def __init__(self, *sizes: int) -> None:
-        """Allocate a gradient of each size."""
-        self.writer = PlanWriter(CHAIN)
-        self.gradients = [
-            self.writer.buffer(f"dW{number}", BufferKind.WEIGHT_GRADIENT, size, Stage.FEATURES)
-            for number, size in enumerate(sizes)
-        ]
-        for gradient in self.gradients:
-            self.writer.allocate(gradient, 0, F)
-
-    def write(self, *gradients: int, layer: int = 0) -> None:
-        self.writer.compute(layer, W, "only", touching(writes=gradients))
-
-    def read(self, gradient: int) -> None:
-        self.writer.compute(gradient, UPDATE, "only", touching(reads=(gradient,)))
-
-    def in_buckets(self, aggregation: Aggregation = Aggregation.DDP) -> TrainingPlan:
-        """Release all gradients, and add exchanges."""
-        self.writer.synchronize()
-        for gradient in self.gradients:
-            self.writer.release(gradient)
-        plan = aggregate_gradients(self.writer.finish("hand", "m"), aggregation)
-        check_plan(plan)
-        return plan
+def in_buckets(sizes: Sequence[int], text: str, aggregation: Aggregation = Aggregation.DDP) -> TrainingPlan:
+    """Allocate gradients dW0, dW1 and so on of these sizes, do as a script says, release them, and add exchanges."""
+    taken = "; ".join(f"take dW{number}={size}" for number, size in enumerate(sizes))
+    freed = "; ".join(f"free dW{number}" for number, _ in enumerate(sizes) if f"free dW{number}" not in text)
+    plan = aggregate_gradients(script(f"{taken}; {text}; sync; {freed}", CHAIN), aggregation)
+    check_plan(plan)
+    return plan
 
 
 def exchanges(plan: TrainingPlan) -> list[AllReduce]:
@@ -79,27 +61,19 @@ def contents(plan: TrainingPlan) -> list[tuple[int, ...]]:
 )
 def test_a_bucket_is_closed_when_it_has_reached_its_size(sizes: list[int], expected: list[tuple[int, ...]]) -> None:
     """Of gradients that are written in their order, by a kernel each."""
-    backward = Backward(*sizes)
-    for gradient in backward.gradients:
-        backward.write(gradient)
-    assert contents(backward.in_buckets()) == expected
+    writes = "; ".join(f"write dW{number} @0W" for number, _ in enumerate(sizes))
+    assert contents(in_buckets(sizes, writes)) == expected
 
 
 def test_one_kernel_may_complete_two_buckets() -> None:
     """Its 2 MiB close the first, its 25 MiB the second; they are exchanged one behind the other."""
-    backward = Backward(2 * MIB, 25 * MIB)
-    backward.write(0, 1, layer=3)
-    plan = backward.in_buckets()
+    plan = in_buckets([2 * MIB, 25 * MIB], "write dW0 dW1 @3W")
     assert contents(plan) == [(0,), (1,)]
     assert [each.layer for each in exchanges(plan)] == [3, 3]
     assert [each.collective for each in exchanges(plan)] == [0, 1]
     # Two buckets of two gradients: of the four updates the first and the third wait.
-    backward = Backward(512 * 1024, 512 * 1024, 5, 5)
-    for gradient in backward.gradients:
-        backward.write(gradient)
-    for gradient in backward.gradients:
-        backward.read(gradient)
-    operations = backward.in_buckets().operations
+    text = "; ".join([*(f"write dW{each} @0W" for each in range(4)), *(f"update dW{each}" for each in range(4))])
+    operations = in_buckets([512 * 1024, 512 * 1024, 5, 5], text).operations
     waiting = [
         operation.reads
         for before, operation in pairwise(operations)
@@ -122,38 +96,19 @@ def test_tied_weights_are_exchanged_once() -> None:
     assert plan.workload.step.storages[storage].owner == tied
 
 
-@pytest.mark.parametrize("need", ["update", "offload", "release"])
+@pytest.mark.parametrize("need", ["update dW0", "compute>memory; offload dW0", "free dW0"])
 def test_a_gradient_that_is_needed_early_closes_its_bucket(need: str) -> None:
     """dW0 is needed before dW1 is written, and so goes alone; the later bucket has its 25 MiB."""
-    backward = Backward(10, 3 * MIB, 22 * MIB, 10)
-    backward.write(0)
-    writer = backward.writer
-    match need:
-        case "update":
-            backward.read(0)
-        case "offload":
-            writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-            writer.offload(0, 0)
-        case _:
-            writer.release(backward.gradients.pop(0))
-    for gradient in (1, 2, 3):
-        backward.write(gradient)
-
-    assert contents(backward.in_buckets()) == [(0,), (1, 2), (3,)]
+    text = f"write dW0 @0W; {need}; write dW1 @0W; write dW2 @0W; write dW3 @0W"
+    assert contents(in_buckets([10, 3 * MIB, 22 * MIB, 10], text)) == [(0,), (1, 2), (3,)]
 
 
 def test_the_last_bucket_is_closed_in_a_plan_that_releases_no_gradient() -> None:
-    backward = Backward(10)
-    backward.write(0)
-    assert contents(aggregate_gradients(backward.writer.finish("hand", "m"), Aggregation.DDP)) == [(0,)]
+    plan = script("take dW; write dW @0W", CHAIN)
+    assert contents(aggregate_gradients(plan, Aggregation.DDP)) == [(0,)]
     # The update reads dW0, which is being exchanged, before and after dW1 is written; dW2 still joins dW1.
-    backward = Backward(MIB, 10, 10)
-    backward.write(0)
-    backward.read(0)
-    backward.write(1)
-    backward.read(0)
-    backward.write(2)
-    assert contents(backward.in_buckets()) == [(0,), (1, 2)]
+    text = "write dW0 @0W; update dW0; write dW1 @0W; update dW0; write dW2 @0W"
+    assert contents(in_buckets([MIB, 10, 10], text)) == [(0,), (1, 2)]
 
 
 def test_buckets_are_a_second_copy_of_all_gradients() -> None:
@@ -161,10 +116,7 @@ def test_buckets_are_a_second_copy_of_all_gradients() -> None:
 
     The FC layer, which comes last, completes the first; the CONV layer before it completes the second that FC begins.
     """
-    backward = Backward(*[600 * 1024] * 4)
-    for gradient, layer in zip(backward.gradients, (4, 4, 4, 3), strict=True):
-        backward.write(gradient, layer=layer)
-    plan = backward.in_buckets()
+    plan = in_buckets([600 * 1024] * 4, "write dW0 @4W; write dW1 @4W; write dW2 @4W; write dW3 @3W")
 
     assert plan.buffers[4:] == (
         Buffer("bucket 1 of gradients", BufferKind.WEIGHT_GRADIENT, 1200 * 1024, Stage.CLASSIFIER),
@@ -208,19 +160,9 @@ def test_gradients_that_are_bucket_views_live_throughout_beside_the_one_being_co
 
     Buckets beside them make it 16; with views in them, 8 throughout and the larger of what is computed: 14.
     """
-    writer = PlanWriter(CHAIN)
-    gradients = [
-        writer.buffer(f"dW{number}", BufferKind.WEIGHT_GRADIENT, size * MIB, Stage.FEATURES)
-        for number, size in enumerate((6, 2))
-    ]
-    for layer, gradient in enumerate(gradients):
-        # Behind the head of the plan, as backward makes them.
-        writer.wait(writer.record(Stream.COMPUTE), Stream.COMPUTE)
-        writer.allocate(gradient, layer, W)
-        writer.compute(layer, W, "only", touching(writes=[gradient]))
-    for gradient in gradients:
-        writer.release(gradient)
-    plan = writer.finish("hand", "m")
+    # Behind the head of the plan, as backward makes them.
+    made = (f"compute>compute; take dW{at}={mib * MIB} @{at}W; write dW{at} @{at}W" for at, mib in enumerate((6, 2)))
+    plan = script(f"{'; '.join(made)}; free dW0; free dW1", CHAIN)
 
     plans = [plan, *(aggregate_gradients(plan, each) for each in (Aggregation.DDP, Aggregation.DDP_VIEWS))]
     check_plan(plans[-1])
@@ -229,7 +171,4 @@ def test_gradients_that_are_bucket_views_live_throughout_beside_the_one_being_co
 
 @pytest.mark.parametrize(("aggregation", "mib"), [(Aggregation.DDP_VIEWS, 3), (Aggregation.DDP, 6)])
 def test_gradients_that_live_throughout_need_no_second_copy_as_bucket_views(aggregation: Aggregation, mib: int) -> None:
-    backward = Backward(3 * MIB)
-    backward.write(0)
-
-    assert needed_bytes(backward.in_buckets(aggregation)) == mib * MIB
+    assert needed_bytes(in_buckets([3 * MIB], "write dW0 @0W", aggregation)) == mib * MIB

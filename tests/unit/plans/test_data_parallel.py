@@ -4,45 +4,31 @@ from dataclasses import replace
 
 import pytest
 
-from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
-from tests.unit.plans.hand_written import WORKLOAD
-from vdnnsim.dnn.layers import Phase, Stage
+from tests.unit.plans.hand_written import WORKLOAD, script
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, AllReduce, Compute, Offload, RecordEvent, Stream, WaitEvent
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.vdnn import VdnnAll
 
-F, W, UPDATE = Phase.FORWARD, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 COMMUNICATION = Stream.COMMUNICATION
 
 
-@pytest.fixture
-def written_twice() -> TrainingPlan:
-    """DW of conv1 is written in two parts, read by the update, offloaded and released."""
-    writer = PlanWriter(WORKLOAD)
-    gradient = writer.buffer("dW", BufferKind.WEIGHT_GRADIENT, 10, Stage.FEATURES)
-    writer.allocate(gradient, 0, F)
-    for _ in range(2):
-        writer.compute(0, W, "only", touching(writes=(gradient,)))
-    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-    writer.offload(gradient, 0)
-    writer.compute(0, UPDATE, "only", touching(reads=(gradient,)))
-    writer.synchronize()
-    writer.release(gradient)
-    return writer.finish("hand", "m")
+# dW of conv1 is written in two parts, read by the update, offloaded and released.
+WRITTEN_TWICE = "take dW; write dW @0W; write dW @0W; compute>memory; offload dW; update dW; sync; free dW"
 
 
-def test_the_last_kernel_that_writes_is_followed_by_the_exchange(written_twice: TrainingPlan) -> None:
+def test_the_last_kernel_that_writes_is_followed_by_the_exchange() -> None:
     """Event 0 is the plan's own; the exchange is between its own 1 and 2. Offload, update and release wait once each.
 
     The release finds that the compute stream has waited already, for the update.
     """
+    written_twice = script(WRITTEN_TWICE)
     plan = aggregate_gradients(written_twice, Aggregation.RING)
 
     check_plan(plan)
@@ -56,7 +42,7 @@ def test_the_last_kernel_that_writes_is_followed_by_the_exchange(written_twice: 
         WaitEvent(2, Stream.MEMORY),
         Offload(0, 0),
         WaitEvent(2, Stream.COMPUTE),
-        Compute(0, UPDATE, "only", touching(reads=[0])),
+        Compute(0, Phase.UPDATE, "only", touching(reads=[0])),
         *written_twice.operations[-2:],
     )
 

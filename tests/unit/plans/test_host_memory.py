@@ -5,29 +5,21 @@ from typing import Any
 
 import pytest
 
-from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, overflow_of, placement_of
-from tests.unit.plans.hand_written import WORKLOAD, script
-from vdnnsim.dnn.layers import Phase, Stage
+from tests.unit.plans.hand_written import script
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.placement import MemoryLimits
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import GIB
 
 PYTORCH = replace(TOY_LIMITS, model=MemoryModel.PYTORCH, device_bytes=2**40, host_bytes=128 * GIB, granule_bytes=512)
 
 
-def offloading(*sizes: int, back: bool = False) -> TrainingPlan:
-    writer = PlanWriter(WORKLOAD)
-    for number, nbytes in enumerate(sizes):
-        buffer = writer.buffer(f"x{number}", BufferKind.FEATURE_MAP, nbytes, Stage.FEATURES, given=True)
-        writer.allocate(buffer, 0, Phase.FORWARD)
-        writer.offload(buffer, 0)
-        if back:
-            writer.prefetch(buffer, 0, on_demand=False)
-    return writer.finish("hand", "m")
+def offloading(*sizes: int, back: str = "") -> TrainingPlan:
+    copies = (f"given x{number}={size}; offload x{number}; {back.format(number)}" for number, size in enumerate(sizes))
+    return script("; ".join(copies))
 
 
 def pinned(plan: TrainingPlan, limits: MemoryLimits) -> int:
@@ -39,7 +31,7 @@ def test_pytorch_pins_powers_of_two_and_reuses_blocks_of_the_same_size_alone() -
     assert pinned(plan, PYTORCH) == 64 * GIB
     assert pinned(plan, replace(PYTORCH, model=MemoryModel.BEST_FIT)) == 33 * GIB
     # 3 and 4 B share a block of 4, which 5 B cannot use and take one of 8: 12 B; others have 5 B at most.
-    plan = offloading(3, 4, 5, back=True)
+    plan = offloading(3, 4, 5, back="prefetch x{}")
     assert pinned(plan, PYTORCH) == 12
     assert pinned(plan, replace(PYTORCH, model=MemoryModel.BEST_FIT)) == 5
 

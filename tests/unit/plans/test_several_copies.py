@@ -2,34 +2,20 @@
 
 import pytest
 
-from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, toy_chain, toy_workload
-from vdnnsim.dnn.layers import Phase, Stage
+from tests.toy import TOY_LIMITS
+from tests.unit.plans.hand_written import script
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
 def plan_of(out: list[int], back: list[int]) -> TrainingPlan:
     """Copies x out under these numbers and back by these, each time into fresh memory."""
-    writer = PlanWriter(toy_workload(toy_chain(1)))
-    x = writer.buffer("x", BufferKind.FEATURE_MAP, 10, Stage.FEATURES, given=True)
-    writer.allocate(x, 0, Phase.FORWARD)
-    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-    for copy in out:
-        writer.offload(x, 0, copy=copy)
-    writer.synchronize()
-    writer.release(x)
-    for copy in back:
-        writer.allocate(x, 0, Phase.BACKWARD_DATA)
-        writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-        writer.prefetch(x, 0, on_demand=True, copy=copy)
-        writer.synchronize()
-        writer.release(x)
-    return writer.finish("hand", "p")
+    offloads = "; ".join(f"offload x #{each}" for each in out)
+    prefetches = "; ".join(f"take x; compute>memory; prefetch x #{each}; sync; free x" for each in back)
+    return script(f"given x; compute>memory; {offloads}; sync; free x; {prefetches}")
 
 
 @pytest.mark.parametrize(("out", "back"), [([0, 1], [1, 0]), ([0, 1], [0]), ([3], [3]), ([1, 0], [])])

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, touching, toy_setting
+from tests.toy import TOY_LIMITS, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
-from vdnnsim.dnn.layers import Phase, Stage
+from tests.unit.plans.hand_written import script
+from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.memory.choices import PinnedMemory
@@ -128,23 +128,16 @@ def test_plans_that_exchange_in_different_orders_are_refused(gradients: Aggregat
 
 def in_order(*gradients: str) -> TrainingPlan:
     """Return a plan whose kernels, all of conv1, write gradients in an order."""
-    writer = PlanWriter(WORKLOAD)
-    buffers = [writer.buffer(name, BufferKind.WEIGHT_GRADIENT, 10, Stage.FEATURES) for name in gradients]
-    for buffer in buffers:
-        writer.allocate(buffer, 0, Phase.BACKWARD_WEIGHTS)
-    for buffer in buffers:
-        writer.compute(0, Phase.BACKWARD_WEIGHTS, "only", touching(writes=(buffer,)))
-    for buffer in buffers:
-        writer.release(buffer)
-    return writer.finish("given", "m")
+    statements = [f"{verb} {each} @0W" for verb in ("take", "write", "free") for each in gradients]
+    return script("; ".join(statements), WORKLOAD)
 
 
 def test_buckets_with_other_contents_are_refused() -> None:
     """Both GPUs have one bucket, which conv1 completes."""
     asked = simulator(gradients=Aggregation.DDP)
-    assert len(asked.ready((in_order("a", "b"), in_order("a", "b")), "given")) == 2
+    assert len(asked.ready((in_order("dW0", "dW1"), in_order("dW0", "dW1")), "given")) == 2
     with pytest.raises(PlanError, match=r"^given: GPU 1 writes its weight gradients in another order than GPU 0"):
-        asked.ready((in_order("a", "b"), in_order("b", "a")), "given")
+        asked.ready((in_order("dW0", "dW1"), in_order("dW1", "dW0")), "given")
 
 
 def test_buckets_reduce_the_limits_of_a_policy() -> None:
