@@ -30,7 +30,7 @@ def redraw(paper: str, out: Path | None) -> None:
     if paper == PUBLIC and captured is None:
         raise click.UsageError(f"{paper} captures networks with {', '.join(CAPTURING)}, expected all of them installed")
     folder, writer = out or _HERE / paper, page_writer(paper)
-    report_folder(folder, paper, ("README.md", writer.manifest), writer)
+    report_folder(folder, paper, writer)
     opened = open_paper(read_claims(paper), Path(), captured)
     paper_report: Callable[..., Mapping[str, bytes]] = import_module(f"reports.{paper}.report").paper_report
     with SearchLine() as line:

@@ -25,9 +25,9 @@ def page_writer(paper: str) -> Writer:
     """Return the writer of a paper's folder."""
     return Writer(
         noun=f"report on {paper}",
-        manifest="run.json",
+        files=("README.md", "run.json"),
         wrote=lambda content: content.get("command") == _command(paper),
-        names=re.compile(r"README\.md|run\.json|\w+\.(csv|png)"),
+        others=r"\w+\.(csv|png)",
     )
 
 

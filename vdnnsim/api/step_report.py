@@ -1,6 +1,5 @@
 """Reports of steps of a planned loop: a line after the third, and a folder for each traced one."""
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,14 +18,12 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.server import Host
     from vdnnsim.plans.live_step import LiveStep
     from vdnnsim.plans.trace import IterationTrace
-    from vdnnsim.report.folder import Writer
 
 REPORTED: Final = 3
 """The first steps allocate states and workspaces, and choose algorithms."""
 _DRIFT: Final = 0.05
 _NAMED: Final = 3
-_MANIFEST: Final = "step.json"
-_FORMAT_VERSION: Final = 1
+_FILES: Final = ("step.json", "trace.json")
 _HOOKED: Final = 1.3
 _RECOMPUTING: Final = 4.4
 """Host time of a step under a plan over that of the plain one: where nothing moves, and what it adds to recompute all
@@ -174,13 +171,13 @@ class StepReporter:
 
     def _write(self, step: "LiveStep", folder: Path) -> str:
         from vdnnsim.memory.choices import is_of_pytorch
-        from vdnnsim.report.folder import manifest, write_folder
+        from vdnnsim.report.folder import Writer, write_folder
         from vdnnsim.report.run.perfetto import live_events, perfetto_text
         from vdnnsim.report.run.snapshot import snapshot_pickle
 
         rows = (self._predicted,)
         beside = live_events(step, self._predicted.trace.plan)
-        files = {"trace.json": perfetto_text(self._scenario, rows, beside).encode()}
+        files: dict[str, str | bytes] = {"trace.json": perfetto_text(self._scenario, rows, beside)}
         if is_of_pytorch(self._scenario.memory_model):
             files["snapshot_predicted.pickle"] = snapshot_pickle(self._scenario, rows)
         if step.snapshot is not None:
@@ -189,8 +186,8 @@ class StepReporter:
             "report": self._line(step),
             "step": {each: value for each, value in asdict(step).items() if not isinstance(value, tuple | bytes)},
         }
-        content = manifest(_FORMAT_VERSION, self._scenario.sources, said, (*files, _MANIFEST))
-        write_folder(folder, {**files, _MANIFEST: content}, _writer())
+        writer = Writer.of("step of a loop", _FILES, "step", "files", others=r"snapshot_(predicted|happened)\.pickle")
+        write_folder(folder, writer.with_manifest(self._scenario.sources, said, files), writer)
         return f"wrote {', '.join(sorted(files))} to {folder}/; https://ui.perfetto.dev opens the trace"
 
 
@@ -256,14 +253,3 @@ def _beside(difference: "Difference", text: Callable[[float], str]) -> str:
 def _say(*lines: str) -> None:
     for line in lines:
         sys.stderr.write(f"vdnnsim: {line}\n")
-
-
-def _writer() -> "Writer":
-    from vdnnsim.report.folder import Writer
-
-    return Writer(
-        noun="step of a loop",
-        manifest=_MANIFEST,
-        wrote=lambda content: {"step", "files"} <= content.keys(),
-        names=re.compile(r"step\.json|trace\.json|snapshot_(predicted|happened)\.pickle"),
-    )

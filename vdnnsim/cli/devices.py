@@ -166,8 +166,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
 
     with opened(kind, gpu) as device:
         machine = profile_of(device, kind, profile)
-        files = ("README.md", "validation.csv", "run.json")
-        folder = report_folder(out, f"validation/{machine.server.name}", files, VALIDATION_WRITER)
+        folder = report_folder(out, f"validation/{machine.server.name}", VALIDATION_WRITER)
         with ProgressBar() as bar:
             validation = validation_on(device, kind, machine, bar.done, bar.expect)
     warnings = warnings_of(validation)

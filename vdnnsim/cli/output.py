@@ -116,7 +116,7 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def report_folder(out: Path | None, name: str, files: Sequence[str], writer: "Writer") -> Path:
+def report_folder(out: Path | None, name: str, writer: "Writer") -> Path:
     """Return the folder of a report, by default below `reports/`.
 
     Raises:
@@ -126,7 +126,7 @@ def report_folder(out: Path | None, name: str, files: Sequence[str], writer: "Wr
 
     folder = Path("reports") / name if out is None else out
     check_folder(folder)
-    refuse_foreign(folder, files, writer)
+    refuse_foreign(folder, writer.files, writer)
     return folder
 
 

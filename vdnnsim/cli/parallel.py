@@ -83,9 +83,7 @@ def parallel(
     from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.hardware.profile import find_profile
     from vdnnsim.report.layouts import (
-        LAYOUT_FILES,
         LAYOUTS_WRITER,
-        SCALING_FILES,
         SCALING_WRITER,
         layouts_table,
         scaling_table,
@@ -114,8 +112,7 @@ def parallel(
     if capability := compute_capability(profile.server):
         request = msgspec.structs.replace(request, compute_capability=capability)
     is_curve = len(counts) > 1
-    files, writer = (SCALING_FILES, SCALING_WRITER) if is_curve else (LAYOUT_FILES, LAYOUTS_WRITER)
-    folder = report_folder(out, request.short_name, files, writer)
+    folder = report_folder(out, request.short_name, SCALING_WRITER if is_curve else LAYOUTS_WRITER)
 
     process = CapturingProcess()
 

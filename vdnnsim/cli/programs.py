@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -121,8 +120,6 @@ def _as_shell(status: int) -> int:
 
 
 _VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
-FORMAT_VERSION: Final = 1
-"""Of run.json; raised when a key is renamed or removed."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -167,13 +164,13 @@ def pretend(  # an argument for each option
     from vdnnsim.report.result_table import ResultTable
 
     _check(gpus, steady_steps, minutes)
-    writer = Writer(
-        noun="run on a pretended GPU",
-        manifest="run.json",
-        wrote=lambda content: {"command", "findings", "processes", "files"} <= content.keys(),
-        names=re.compile(r"run\.json|steps\.csv|again\.log|[\w.-]+\.pickle"),
+    writer = Writer.of(
+        "run on a pretended GPU",
+        ("run.json", "steps.csv"),
+        *("command", "findings", "processes", "files"),
+        others=r"again\.log|[\w.-]+\.pickle",
     )
-    folder = report_folder(out, f"pretend/{_stem(command)}", ("run.json", "steps.csv"), writer)
+    folder = report_folder(out, f"pretend/{_stem(command)}", writer)
     profile = load_profile(find_profile(hardware, Path()))
     task = Task(steady_steps, whole, operator_rates(profile.server))
     card = card_of(profile.server)
@@ -181,7 +178,8 @@ def pretend(  # an argument for each option
     rows = memory_rows(outcome, profile.server.gpu.memory_bytes)
     cards = {each.server.name: card_of(each.server) for each in shipped_profiles()}
     said = [*refusal(outcome, again, cards), *findings(outcome, card, task.rates)]
-    files = _files(profile, command, outcome, again, said) | ({} if log is None else {"again.log": log})
+    contents = {**_contents(outcome), **({} if log is None else {"again.log": log})}
+    files = writer.with_manifest(profile.sources, _facts(profile, command, outcome, again, said), contents)
     write_folder(folder, files, writer)
     viewer = f"; {_VIEWER}" if outcome.snapshots else ""
     table = ResultTable(MEMORY_COLUMNS, rows, _shown(profile, command, outcome, rows, said))
@@ -254,19 +252,21 @@ def _shown(
     return Document((Heading(title), *tables, *((Bullets(tuple(said)),) if said else ())))
 
 
-def _files(
-    profile: "Profile", command: Sequence[str], outcome: "Outcome", again: "Outcome | None", said: list[str]
-) -> dict[str, bytes]:
-    """Return the files of a run by name: manifest, steps and snapshots."""
-    import msgspec
-
+def _contents(outcome: "Outcome") -> dict[str, str | bytes]:
+    """Return the steps and snapshots of a run by the names of their files."""
     from calibration.pretend.report import STEP_COLUMNS, snapshot_names, step_rows
-    from vdnnsim.report.folder import manifest
     from vdnnsim.report.result_table import csv_text
 
     snapshots = dict(zip(snapshot_names(outcome.processes), outcome.snapshots, strict=True))
-    steps = {"steps.csv": csv_text(STEP_COLUMNS, step_rows(outcome)).encode()}
-    content = {
+    return {**snapshots, "steps.csv": csv_text(STEP_COLUMNS, step_rows(outcome))}
+
+
+def _facts(
+    profile: "Profile", command: Sequence[str], outcome: "Outcome", again: "Outcome | None", said: list[str]
+) -> dict[str, object]:
+    import msgspec
+
+    return {
         "hardware": profile.server.name,
         "command": list(command),
         "exit_status": outcome.returncode,
@@ -274,6 +274,3 @@ def _files(
         "processes": msgspec.to_builtins(outcome.processes),
         "with_memory_enough": None if again is None else msgspec.to_builtins(again.processes),
     }
-    files = {**snapshots, **steps}
-    names = *files, "run.json", *(() if again is None else ("again.log",))
-    return files | {"run.json": manifest(FORMAT_VERSION, profile.sources, content, names)}

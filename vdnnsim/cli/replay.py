@@ -50,11 +50,11 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
     """
     from vdnnsim.api.scenarios import Simulation, run_and_answer
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
+    from vdnnsim.report.run.folder import RUN_WRITER, write_report
     from vdnnsim.scenario.check import refuse_misfits
 
     scenario = given.scenario
-    folder = report_folder(out, scenario.name, ALWAYS, RUN_WRITER)
+    folder = report_folder(out, scenario.name, RUN_WRITER)
     if given.path is not None:
         refuse_misfits(given.path, scenario)
     with SearchLine() as line:
@@ -110,7 +110,7 @@ def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) 
     from vdnnsim.scenario.experiment import compare_policies
 
     policies = _compared(names, given)
-    folder = report_folder(out, given.scenario.name, report.COMPARISON_FILES, report.COMPARISON_WRITER)
+    folder = report_folder(out, given.scenario.name, report.COMPARISON_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(policies))
         found = compare_policies(given.scenario, policies, bar.done)

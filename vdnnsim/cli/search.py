@@ -92,7 +92,7 @@ def frontier(given: ScenarioInput, capacities: int, out: Path | None, output: Ou
     from vdnnsim.study.frontier import find_frontier
 
     asked = limited(_with_planner(given), time_limit)
-    folder = report_folder(out, asked.name, report.FILES, report.FRONTIER_WRITER)
+    folder = report_folder(out, asked.name, report.FRONTIER_WRITER)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities, bar)
@@ -167,7 +167,7 @@ def machines(
     from vdnnsim.hardware.profile import find_profile, shipped_profiles
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, progress_row, write_machines
+    from vdnnsim.report.machines import MACHINES_WRITER, machines_table, progress_row, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any, tried_for
@@ -194,7 +194,7 @@ def machines(
         profiles = one_of_each_card(shipped, asked.gpus)
     if not is_scenario and not policies:
         asked = replace(asked, policies=tried_for(asked))
-    folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
+    folder = report_folder(out, asked.name, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
         deadline = NEVER if limit is None else limit.begin()

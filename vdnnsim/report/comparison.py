@@ -10,7 +10,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
 from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, workload_text
-from vdnnsim.report.folder import QUESTION, Writer, with_manifest
+from vdnnsim.report.folder import QUESTION, Writer
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale
@@ -143,10 +143,9 @@ def unranked(comparison: Comparison) -> Iterator[str]:
             yield f"no plan: {names}; {_TABLE} says why"
 
 
-_, _TABLE, _PICTURE, _PAGE = COMPARISON_FILES = ("compare.json", "compare.csv", "compare.png", "compare.html")
+_, _TABLE, _PICTURE, _PAGE = _FILES = ("compare.json", "compare.csv", "compare.png", "compare.html")
 """A run writes none of them, so both can share a folder."""
-COMPARISON_WRITER: Final = Writer.of("comparison", COMPARISON_FILES, "format_version", "compared", "files")
-FORMAT_VERSION: Final = 1
+COMPARISON_WRITER: Final = Writer.of("comparison", _FILES, "format_version", "compared", "files")
 
 
 def comparison_files(comparison: Comparison) -> dict[str, bytes]:
@@ -162,7 +161,7 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
         files[_PAGE] = _page(comparison)
     compared = [row[COMPARED.index("policy")] for row in rows]
     said = {QUESTION: caption(result), "scenario": result.name, "hardware": result.server.name, "compared": compared}
-    return with_manifest(COMPARISON_WRITER, FORMAT_VERSION, result.sources, said, files)
+    return COMPARISON_WRITER.with_manifest(result.sources, said, files)
 
 
 def _page(comparison: Comparison) -> str:
@@ -172,5 +171,5 @@ def _page(comparison: Comparison) -> str:
     front = sum(len(each.policies) for each in standings if each.on_front)
     heading = f"{front} of {len(comparison.result.slowest)} are on the front of time and memory"
     notes = *((FRONT_NOTE,) if standings else ()), *known(comparison.result)
-    said, beside = (f"{comparison_title(comparison)}.",), f"{_TABLE} and {COMPARISON_FILES[0]} lie"
+    said, beside = (f"{comparison_title(comparison)}.",), f"{_TABLE} and {COMPARISON_WRITER.manifest} lie"
     return html_text(comparison.result, Shown(said, heading, ranked(comparison), notes, beside))

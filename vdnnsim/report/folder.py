@@ -5,7 +5,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -86,22 +86,37 @@ class Writer:
     """A command that writes folders of results.
 
     Attributes:
+        files: those of every folder, of which the JSON is the manifest.
         wrote: whether the content of a manifest is of this command.
-        names: pattern of its files; other names in a manifest are ignored, and one without names, as of older versions,
-            covers all files that match.
+        others: pattern of its other files; further names in a manifest are ignored, and one without names, as of older
+            versions, covers all files that match.
+        version: of the manifest; raised when a key is renamed or removed.
     """
 
     noun: str
-    manifest: str
+    files: tuple[str, ...]
     wrote: Callable[[Mapping[str, Any]], bool]
-    names: re.Pattern[str]
+    others: str = ""
+    version: int = 1
 
     @classmethod
-    def of(cls, noun: str, files: Sequence[str], *keys: str) -> "Writer":
-        """Return a writer of fixed files, the first being a manifest with these keys."""
-        return cls(
-            noun, files[0], lambda content: content.keys() >= set(keys), re.compile("|".join(map(re.escape, files)))
-        )
+    def of(cls, noun: str, files: tuple[str, ...], *keys: str, others: str = "", version: int = 1) -> "Writer":
+        """Return a writer whose manifests have these keys."""
+        return cls(noun, files, lambda content: content.keys() >= set(keys), others, version)
+
+    @property
+    def manifest(self) -> str:
+        return next(name for name in self.files if name.endswith(".json"))
+
+    def writes(self, name: str) -> bool:
+        return name in self.files or re.fullmatch(self.others, name) is not None
+
+    def with_manifest(
+        self, sources: Iterable[tuple[str, str]], said: Mapping[str, object], contents: Mapping[str, str | bytes]
+    ) -> dict[str, bytes]:
+        """Return files, with what their manifest says of them."""
+        files = {name: each.encode() if isinstance(each, str) else each for name, each in contents.items()}
+        return {self.manifest: manifest(self.version, sources, said, (*files, self.manifest)), **files}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +141,6 @@ class Written:
         return f"wrote {what} to {folder}/; read {folder / first} first"
 
 
-def with_manifest(
-    writer: Writer,
-    version: int,
-    sources: Iterable[tuple[str, str]],
-    said: Mapping[str, object],
-    contents: Mapping[str, str | bytes],
-) -> dict[str, bytes]:
-    files = {name: each.encode() if isinstance(each, str) else each for name, each in contents.items()}
-    return {writer.manifest: manifest(version, sources, said, (*files, writer.manifest)), **files}
-
-
 def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
     content = _manifest(folder / writer.manifest)
     if content is None or not writer.wrote(content):
@@ -145,7 +149,7 @@ def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
     if not isinstance(names, list):
         return frozenset()
     texts = (name for name in names if isinstance(name, str))
-    return frozenset((writer.manifest, *(name for name in texts if writer.names.fullmatch(name))))
+    return frozenset((writer.manifest, *filter(writer.writes, texts)))
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], writer: Writer) -> None:

@@ -15,7 +15,7 @@ from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import class_text, gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption, workload_text
-from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
 from vdnnsim.units import format_bytes, format_seconds
@@ -136,9 +136,8 @@ def _taken(asked: Setup, point: FrontierPoint) -> str:
     return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}"
 
 
-FORMAT_VERSION: Final = 2
-MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
-FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenario", "frontier")
+MANIFEST, PAGE, TABLE, PICTURE = _FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
+FRONTIER_WRITER: Final = Writer.of("frontier", _FILES, "format_version", "scenario", "frontier", version=2)
 
 
 def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> Written:
@@ -151,7 +150,7 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> Written
         TABLE: csv_text(tuple(FRONTIER), frontier_rows(frontier)),
         PICTURE: draw_frontier(scenario, frontier, headline(scenario, frontier), proven(scenario, frontier)),
     }
-    files = with_manifest(FRONTIER_WRITER, FORMAT_VERSION, scenario.sources, _said(scenario, frontier), contents)
+    files = FRONTIER_WRITER.with_manifest(scenario.sources, _said(scenario, frontier), contents)
     return write_folder(folder, files, FRONTIER_WRITER)
 
 

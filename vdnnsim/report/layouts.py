@@ -8,7 +8,7 @@ from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.layouts import LayoutRanking, Setup, gpu_rates, rate_unit
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Code, Document, Heading, plain_table, titled_table
-from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import percent, rate_cells, rate_text
 from vdnnsim.units import format_bytes, format_seconds
@@ -38,9 +38,11 @@ LAYOUTS: Final[Mapping[str, str]] = {
 }
 """Columns of `layouts.csv` and their meanings."""
 
-LAYOUT_FILES: Final = ("layouts.json", "layouts.md", "layouts.csv", "layouts.png", "layouts_memory.png")
-LAYOUTS_WRITER: Final = Writer.of("ranking of layouts", LAYOUT_FILES, "format_version", "layouts", "files")
-FORMAT_VERSION: Final = 1
+LAYOUTS_WRITER: Final = Writer.of(
+    "ranking of layouts",
+    ("layouts.json", "layouts.md", "layouts.csv", "layouts.png", "layouts_memory.png"),
+    *("format_version", "layouts", "files"),
+)
 _MEMORY: Final = ("allocated", "reserved", "process")
 
 
@@ -139,8 +141,8 @@ def write_layouts(
     said = {QUESTION: f"{what}, {where}", "machine": ranking.machine, "layouts": labels}
     held = "What a GPU holds at its peak in each layout that fits."
     pictures = (title(ranking), draw_layouts(ranking, what)), (held, draw_memory(ranking, what))
-    contents = markdown.table_files(LAYOUT_FILES, (Heading(f"{name} {where}", 1),), pictures, table, LAYOUTS)
-    return write_folder(folder, with_manifest(LAYOUTS_WRITER, FORMAT_VERSION, sources, said, contents), LAYOUTS_WRITER)
+    contents = markdown.table_files(LAYOUTS_WRITER.files, (Heading(f"{name} {where}", 1),), pictures, table, LAYOUTS)
+    return write_folder(folder, LAYOUTS_WRITER.with_manifest(sources, said, contents), LAYOUTS_WRITER)
 
 
 def _heading(table: ResultTable) -> str:
@@ -158,8 +160,11 @@ SCALING: Final[Mapping[str, str]] = {
 }
 """Columns of `scaling.csv` and their meanings."""
 
-SCALING_FILES: Final = ("scaling.json", "scaling.md", "scaling.csv", "scaling.png")
-SCALING_WRITER: Final = Writer.of("throughput by number of GPUs", SCALING_FILES, "format_version", "gpus", "files")
+SCALING_WRITER: Final = Writer.of(
+    "throughput by number of GPUs",
+    ("scaling.json", "scaling.md", "scaling.csv", "scaling.png"),
+    *("format_version", "gpus", "files"),
+)
 
 
 def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) -> ResultTable:
@@ -221,5 +226,5 @@ def write_scaling(
     said = {QUESTION: what, "gpus": gpus, "machines": list(dict.fromkeys(each.machine for each in rankings))}
     heading = (Heading(f"{name} on {gpus[0]} to {gpus[-1]} GPUs", 1),)
     picture = found, draw_scaling(rankings, found.removesuffix("."), what)
-    contents = markdown.table_files(SCALING_FILES, heading, (picture,), table, SCALING)
-    return write_folder(folder, with_manifest(SCALING_WRITER, FORMAT_VERSION, sources, said, contents), SCALING_WRITER)
+    contents = markdown.table_files(SCALING_WRITER.files, heading, (picture,), table, SCALING)
+    return write_folder(folder, SCALING_WRITER.with_manifest(sources, said, contents), SCALING_WRITER)

@@ -16,7 +16,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Heading, Prose, plain_table, titled_table
 from vdnnsim.report.findings import shared, workload_text
-from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
 from vdnnsim.units import format_bytes, format_seconds
@@ -145,10 +145,12 @@ def findings(ranking: Ranking) -> list[str]:
     return lines
 
 
-MACHINE_FILES: Final = ("machines.json", "machines.md", "machines.csv", "machines.png")
-"""A run writes none of them, so both can share a folder."""
-MACHINES_WRITER: Final = Writer.of("ranking of machines", MACHINE_FILES, "format_version", "machines", "files")
-FORMAT_VERSION: Final = 1
+MACHINES_WRITER: Final = Writer.of(
+    "ranking of machines",
+    ("machines.json", "machines.md", "machines.csv", "machines.png"),
+    *("format_version", "machines", "files"),
+)
+"""A run writes none of its files, so both can share a folder."""
 
 
 def question(scenario: Setup) -> str:
@@ -187,6 +189,5 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
     table, titled = machines_table(scenario, ranking, ""), title(ranking, workload_text(scenario))
     tried = Prose(f"{asked}; tried: {', '.join(ranking.policies)}.")
     heading, picture = (Heading(f"Which machine for {scenario.name}?", 1), tried), draw_machines(ranking, titled, asked)
-    contents = markdown.table_files(MACHINE_FILES, heading, ((titled, picture),), table, MACHINES)
-    files = with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents)
-    return write_folder(folder, files, MACHINES_WRITER)
+    contents = markdown.table_files(MACHINES_WRITER.files, heading, ((titled, picture),), table, MACHINES)
+    return write_folder(folder, MACHINES_WRITER.with_manifest(sources, said, contents), MACHINES_WRITER)

@@ -1,7 +1,6 @@
 """The folder of a study: `results.csv`, pictures, and the manifest `run.json`; equal studies give equal bytes."""
 
 import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,22 +17,14 @@ from vdnnsim.study.store import Store
 from vdnnsim.study.study import Study
 from vdnnsim.study.version import covered_digests, model_version
 
-FORMAT_VERSION: Final = 1
-"""Of `run.json`; raised when a key is renamed or removed."""
-
 MOST_DRAWN: Final = 20_000
 """Points of one picture; more would be a black slide."""
 
-SWEEP_WRITER: Final = Writer(
-    noun="sweep",
-    manifest="run.json",
-    wrote=lambda content: {"study", "axes", "files"} <= content.keys(),
-    names=re.compile(r"run\.json|results\.csv|\w+\.png"),
-)
+SWEEP_WRITER: Final = Writer.of("sweep", ("results.csv", "run.json"), "study", "axes", "files", others=r"\w+\.png")
 
 
 def file_names(study: Study) -> tuple[str, ...]:
-    return ("results.csv", SWEEP_WRITER.manifest, *(f"{picture.name}.png" for picture in study.pictures))
+    return (*SWEEP_WRITER.files, *(f"{picture.name}.png" for picture in study.pictures))
 
 
 def report_files(study: Study, store: Store) -> dict[str, Content]:
@@ -52,7 +43,7 @@ def report_files(study: Study, store: Store) -> dict[str, Content]:
 def _manifest(study: Study, store: Store) -> bytes:
     progress = progress_of(study, store)
     content = {
-        "format_version": FORMAT_VERSION,
+        "format_version": SWEEP_WRITER.version,
         "versions": versions(),
         "model": model_version(),
         "model_covers": covered_digests(),

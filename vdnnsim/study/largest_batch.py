@@ -186,12 +186,12 @@ class Simulators:
         setting = replace(self[batch].setting(), deadline=deadline)
         if not placed:
             return setting
-        trials = _PlacedTrials(self[batch])
+        trials = PlacedTrials(self[batch])
         return replace(setting, known_trials=trials, server_trials=trials)
 
 
 @dataclass(frozen=True, slots=True)
-class _PlacedTrials:
+class PlacedTrials:
     """Trials that are placed and not replayed."""
 
     simulator: Simulator

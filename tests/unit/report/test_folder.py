@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED
 from vdnnsim.report.folder import Commit, Writer, earlier_files, source_commit, versions, write_folder
 
-WRITER = Writer("test", "run.json", lambda content: "test" in content, re.compile(r"run\.json|\w\.csv"))
+WRITER = Writer.of("test", ("run.json",), "test", others=r"\w\.csv")
 FIRST = {"a.csv": b"1", "b.csv": b"1", "run.json": b'{"test": 1, "files": ["a.csv", "b.csv"]}'}
 SECOND = {"a.csv": b"2", "c.csv": b"2", "run.json": b'{"test": 2, "files": ["a.csv", "c.csv"]}'}
 

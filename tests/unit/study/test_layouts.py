@@ -19,7 +19,7 @@ from vdnnsim.hardware.profile import load_profile
 from vdnnsim.report.layouts import (
     LAYOUTS,
     SCALING,
-    SCALING_FILES,
+    SCALING_WRITER,
     layout_rows,
     layouts_table,
     scaling_table,
@@ -199,7 +199,7 @@ def test_throughput_by_number_of_gpus(tmp_path: Path) -> None:
     assert shares == ["", 1.0, pytest.approx(last.samples_per_s / first.samples_per_s / 8)]
     assert "1 GPUs: one GPU, full checkpoints: would hold" in str(table.shown)
     written = write_scaling(rankings, table, "m", (), tmp_path)
-    assert {Path(each).name for each in written.files} == set(SCALING_FILES)
+    assert {Path(each).name for each in written.files} == set(SCALING_WRITER.files)
     with house_style():
         rates, memory = scaling_figure(rankings, "pace", "m").axes
     for axes in (rates, memory):

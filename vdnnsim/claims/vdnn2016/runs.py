@@ -11,9 +11,10 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import Policy, Trial, make_plans
+from vdnnsim.policies.interface import Policy, make_plans
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.simulator import Planned, Simulator
+from vdnnsim.study.largest_batch import PlacedTrials
 
 CONVENTIONAL: tuple[NetworkBatch, ...] = (
     ("alexnet", 128),
@@ -72,13 +73,5 @@ class VdnnRuns:
 
 def plans_of(simulator: Simulator, policy: Policy) -> tuple[TrainingPlan, ...]:
     """Return the plans of a policy, whose trials are only placed: durations decide no plan of the paper."""
-    setting = replace(simulator.setting(), known_trials=_Placing(simulator))
+    setting = replace(simulator.setting(), known_trials=PlacedTrials(simulator))
     return simulator.ready(make_plans(policy, setting), policy.label)
-
-
-@dataclass(frozen=True, slots=True)
-class _Placing:
-    simulator: Simulator
-
-    def run_trial(self, plan: TrainingPlan) -> Trial:
-        return Trial(self.simulator.place(plan), 0.0)

@@ -1,6 +1,5 @@
 """The folder of a run: CSV, pages, pictures, traces, snapshots and the manifest `run.json`."""
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.report.findings import caption
-from vdnnsim.report.folder import QUESTION, Writer, Written, with_manifest, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.run.page import page_text
@@ -24,8 +23,6 @@ from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
 from vdnnsim.report.tables.answer import sentences
 
-FORMAT_VERSION = 2
-"""Of manifests; raised when a key is renamed or removed."""
 _BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_images_per_s")
 """Columns that compare with the oracle or are of all GPUs."""
 
@@ -164,21 +161,14 @@ def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
     }
 
 
-MANIFEST: Final = "run.json"
-ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "memory.png", "timeline.png")
+ALWAYS: Final = ("run.json", "results.csv", "report.md", "report.html", "memory.png", "timeline.png")
 """Files of every run; one stream that is always busy has no `timeline.png`."""
-RUN_WRITER: Final = Writer(
-    noun="run",
-    manifest=MANIFEST,
-    wrote=lambda content: {"format_version", "scenario", "results", "files"} <= content.keys(),
-    names=re.compile(
-        "|".join(
-            (
-                *map(re.escape, (*ALWAYS, "policies.png")),
-                *(r"trace_[\w.]+\.json", r"snapshot_[\w.]+\.pickle", r"(gpus|links)_[\w.]+\.png"),
-            )
-        )
-    ),
+RUN_WRITER: Final = Writer.of(
+    "run",
+    ALWAYS,
+    *("format_version", "scenario", "results", "files"),
+    others=r"policies\.png|trace_[\w.]+\.json|snapshot_[\w.]+\.pickle|(gpus|links)_[\w.]+\.png",
+    version=2,
 )
 
 
@@ -201,7 +191,7 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
         **{each.name: each.png for each in pictures},
         **{name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)},
     }
-    return with_manifest(RUN_WRITER, FORMAT_VERSION, result.sources, run_facts(result), contents)
+    return RUN_WRITER.with_manifest(result.sources, run_facts(result), contents)
 
 
 def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:

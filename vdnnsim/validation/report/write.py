@@ -1,12 +1,11 @@
 """The folder of a validation: page, table, pictures and manifest."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from vdnnsim.report.folder import Writer, with_manifest, write_folder
+from vdnnsim.report.folder import Writer, write_folder
 from vdnnsim.report.picture import Pair, Parity, Picture
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import percent
@@ -16,13 +15,11 @@ from vdnnsim.validation.report.tables import cells, column_names
 from vdnnsim.validation.row import Row, Side, compared, mean_absolute_error, requirements
 from vdnnsim.validation.validate import Validation
 
-FORMAT_VERSION = 1
-"""Of run.json; raised when a key is renamed or removed."""
-VALIDATION_WRITER: Final = Writer(
-    noun="validation",
-    manifest="run.json",
-    wrote=lambda content: {"method", "requirements", "files"} <= content.keys(),
-    names=re.compile(r"README\.md|validation\.csv|run\.json|\w+\.png"),
+VALIDATION_WRITER: Final = Writer.of(
+    "validation",
+    ("README.md", "validation.csv", "run.json"),
+    *("method", "requirements", "files"),
+    others=r"\w+\.png",
 )
 
 
@@ -54,7 +51,7 @@ def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[st
         "validation.csv": csv_text(column_names(), [cells(row) for row in validation.rows]),
         **{each.name: each.png for each in pictures},
     }
-    return with_manifest(VALIDATION_WRITER, FORMAT_VERSION, validation.sources, said, contents)
+    return VALIDATION_WRITER.with_manifest(validation.sources, said, contents)
 
 
 def _row(row: Row) -> dict[str, Any]:
