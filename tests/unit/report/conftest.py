@@ -30,6 +30,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.nested import changed
 from tests.overlaps import refuse_overlaps
 from tests.toy import TOY_LIMITS, TOY_SERVER, touching, toy_chain, toy_workload
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
@@ -148,9 +149,16 @@ def keep() -> PolicyResult:
 
 @pytest.fixture
 def dyn() -> PolicyResult:
-    trace = move_trace()
     passes = (ProfilingPass("all(m)", fits=True, cost_s=8.0), ProfilingPass("base(p)", fits=False, cost_s=2.0))
-    return policy_result(replace(trace, plan=replace(trace.plan, policy="dyn", algorithms="all(m)", passes=passes)))
+    return policy_result(changed(move_trace(), "plan", policy="dyn", algorithms="all(m)", passes=passes))
+
+
+@pytest.fixture
+def ahead(move: PolicyResult) -> PolicyResult:
+    """`move(m)`, whose fetch is a prefetch."""
+    planned = move.trace.plan.operations
+    operations = (replace(each, on_demand=False) if isinstance(each, Prefetch) else each for each in planned)
+    return changed(move, "trace.plan", operations=tuple(operations))
 
 
 @pytest.fixture

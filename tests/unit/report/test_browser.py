@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nested import changed
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
 from vdnnsim.report.run.browser import capacity_height, dots, html_text
 
@@ -94,8 +95,8 @@ def test_addresses_are_shown_where_memory_was_placed(result: ScenarioResult, mov
     text = html_text(replace(result, results=(move,)))
     assert 'id="nearby"' not in text
     assert 'id="map"' not in text
-    placed = replace(move.trace, memory=tuple(replace(each, offset=0) for each in move.trace.memory))
-    assert 'id="map"' in html_text(replace(result, results=(replace(move, trace=placed),)))
+    placed = changed(move, "trace", memory=tuple(replace(each, offset=0) for each in move.trace.memory))
+    assert 'id="map"' in html_text(replace(result, results=(placed,)))
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -143,7 +144,7 @@ def test_a_browser_runs_it_without_errors(result: ScenarioResult, tmp_path: Path
 def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -> None:
     """Ten policies that differ by a hundredth of memory: their dots nearly meet, their names keep a line apart."""
     rows = tuple(
-        replace(move, policy=f"policy_{number}", trace=replace(move.trace, pool_bytes=60000 + 600 * number))
+        replace(changed(move, "trace", pool_bytes=60000 + 600 * number), policy=f"policy_{number}")
         for number in range(10)
     )
     heights = sorted(dot.label for dot in dots(replace(result, results=rows)))
@@ -153,7 +154,7 @@ def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -
 
 def test_only_unbeaten_policies_are_named_among_many(result: ScenarioResult, move: PolicyResult) -> None:
     """Of 13 in equal memory the fastest, and the capacity is seen where nothing fits below it: 1000 B under 60,000."""
-    large = replace(move, trace=replace(move.trace, pool_bytes=60000))
+    large = changed(move, "trace", pool_bytes=60000)
     rows = tuple(
         replace(large, policy=f"policy_{number}", metrics=replace(move.metrics, iteration_s=8.0 + number))
         for number in range(13)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.nested import changed
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
@@ -25,7 +26,7 @@ SLOWER = ("layer", "phase", "chosen", "fastest", "lost_s", "saved_bytes")
 
 
 def with_certificate(row: PolicyResult, certificate: Certificate) -> PolicyResult:
-    return replace(row, trace=replace(row.trace, plan=replace(row.trace.plan, certificate=certificate)))
+    return changed(row, "trace.plan", certificate=certificate)
 
 
 def lines(result: ScenarioResult, row: PolicyResult, certificate: Certificate) -> tuple[str, ...]:

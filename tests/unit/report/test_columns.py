@@ -1,5 +1,6 @@
 from dataclasses import fields, replace
 
+from tests.nested import changed
 from vdnnsim.analysis.columns import COLUMNS, RUN, Scope, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -58,8 +59,7 @@ def test_rows_that_fit_and_that_do_not(result: ScenarioResult, move: PolicyResul
     stall_s = result_rows(result)[1][RUN.index("stall_s")]
     assert isinstance(stall_s, float)
     # A pool of 60 B, a context of 300 and two further handles of 20 B each.
-    gpu = replace(result.server.gpu, context_bytes=300, handle_bytes=20)
-    trace = replace(move.trace, plan=replace(move.trace.plan, handles=2))
-    stated = replace(result, server=replace(result.server, gpu=gpu), results=(replace(move, trace=trace),))
+    stated = changed(result, "server.gpu", context_bytes=300, handle_bytes=20)
+    stated = replace(stated, results=(changed(move, "trace.plan", handles=2),))
     row = dict(zip(RUN, result_rows(stated)[0], strict=True))
     assert (row["pool_bytes"], row["runtime_bytes"]) == (60, 400)

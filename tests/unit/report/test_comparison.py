@@ -9,6 +9,7 @@ from io import StringIO
 
 import pytest
 
+from tests.nested import changed
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
@@ -20,8 +21,8 @@ from vdnnsim.report.result_table import csv_text
 
 def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) -> PolicyResult:
     """Another policy, with another time and another maximum."""
-    metrics = replace(row.metrics, iteration_s=seconds, max_memory_bytes=max_memory_bytes)
-    return replace(row, policy=policy, metrics=metrics)
+    row = changed(row, "metrics", iteration_s=seconds, max_memory_bytes=max_memory_bytes)
+    return replace(row, policy=policy)
 
 
 @pytest.fixture
@@ -57,9 +58,7 @@ def test_fitting_policies_are_ranked_by_time_and_memory(comparison: Comparison) 
 
 def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
     """A context of 200 B is in what nvidia-smi shows, beside the pool of 60 B that all replays here have."""
-    gpu = replace(comparison.result.server.gpu, context_bytes=200)
-    server = replace(comparison.result.server, gpu=gpu)
-    stated = replace(comparison, result=replace(comparison.result, server=server))
+    stated = changed(comparison, "result.server.gpu", context_bytes=200)
     assert printed(comparison_table(stated), width=94)[2:8] == [
         "                             time  images  allocated  rank by  reserved  process     speed/",
         "rank  policy          front     s   per s          B   memory         B        B  unlimited",
@@ -102,7 +101,7 @@ def test_a_single_policy_that_does_not_fit_is_named(result: ScenarioResult, keep
 
 def test_policies_without_a_plan_share_a_line(comparison: Comparison) -> None:
     declined = tuple(Declined(name, "expects two GPUs") for name in ("picky(m)", "picky(p)", "choosy"))
-    text = printed(comparison_table(replace(comparison, result=replace(comparison.result, declined=declined))), 400)
+    text = printed(comparison_table(changed(comparison, "result", declined=declined)), 400)
     assert [line for line in text if "no plan" in line] == ["- no plan: picky(m, p), choosy; compare.csv says why"]
 
 

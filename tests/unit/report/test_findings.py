@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain
+from tests.nested import changed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -18,8 +19,8 @@ from vdnnsim.report.run.page import profiling
 
 
 def faster(row: PolicyResult, seconds: float, max_memory_bytes: int = 60, policy: str = "") -> PolicyResult:
-    metrics = replace(row.metrics, iteration_s=seconds, max_memory_bytes=max_memory_bytes)
-    return replace(row, policy=policy or row.policy, metrics=metrics)
+    row = changed(row, "metrics", iteration_s=seconds, max_memory_bytes=max_memory_bytes)
+    return replace(row, policy=policy or row.policy)
 
 
 @pytest.fixture
@@ -31,8 +32,7 @@ def gaps(move: PolicyResult, keep: PolicyResult) -> PolicyResult:
 @pytest.fixture
 def host(move: PolicyResult, keep: PolicyResult) -> PolicyResult:
     """A policy for which 5 B of pinned memory are too few."""
-    assert keep.refusal is not None
-    return replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED, capacity_bytes=5))
+    return replace(move, refusal=changed(keep, "refusal", pool=Pool.PINNED, capacity_bytes=5).refusal)
 
 
 def test_caption_headlines_and_the_best(result: ScenarioResult, move: PolicyResult, dyn: PolicyResult) -> None:
@@ -48,10 +48,9 @@ def test_caption_headlines_and_the_best(result: ScenarioResult, move: PolicyResu
     assert (
         headline(result, move) == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the speed with unlimited memory"
     )
-    larger = replace(result, server=replace(result.server, gpu=replace(result.server.gpu, memory_bytes=2**20)))
+    larger = changed(result, "server.gpu", memory_bytes=2**20)
     assert " in 60 B of 1.00 MiB at " in headline(larger, move)
-    inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
-    assert headline(inference, move).startswith("move(m) runs toy (1)")
+    assert headline(changed(result, "workload", mode=Mode.INFERENCE), move).startswith("move(m) runs toy (1)")
 
 
 def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
@@ -75,9 +74,9 @@ def test_the_fastest_of_a_captured_model_may_just_fit(
     result: ScenarioResult, move: PolicyResult, memory_bytes: int, how: str
 ) -> None:
     """60 B and 5 % are 63 B. That a slower policy takes 10 B does not count."""
-    server = replace(result.server, gpu=replace(result.server.gpu, memory_bytes=memory_bytes))
-    small = faster(replace(move, trace=replace(move.trace, pool_bytes=10)), 9.0, 10, "small")
-    captured = replace(result, server=server, captured=CapturedModel(chain()), results=(move, small))
+    small = faster(changed(move, "trace", pool_bytes=10), 9.0, 10, "small")
+    captured = replace(result, captured=CapturedModel(chain()), results=(move, small))
+    captured = changed(captured, "server.gpu", memory_bytes=memory_bytes)
     assert captured.fits_surely
     assert conclusions(captured)[0].startswith(f"{how}move(m) takes 60 B of the {memory_bytes} B of toy GPU, 8.00 s")
 
@@ -118,8 +117,7 @@ def test_scarce_memory_is_named(
 
 
 def test_equal_refusals_share_a_line(result: ScenarioResult, keep: PolicyResult) -> None:
-    assert keep.refusal is not None
-    other = replace(keep, policy="other", refusal=replace(keep.refusal, free_bytes=960, largest_free_bytes=960))
+    other = replace(changed(keep, "refusal", free_bytes=960, largest_free_bytes=960), policy="other")
     second, third = replace(keep, policy="second"), replace(keep, policy="third")
     lines = refusals(replace(result, results=(keep, other, second, third)))
     assert [line.partition(":")[0] for line in lines] == ["keep(p), second and third", "other"]
@@ -135,8 +133,7 @@ def test_the_cost_of_trials(result: ScenarioResult, move: PolicyResult, dyn: Pol
     assert profiling(replace(result, results=(move,))) == ()
     assert profiling(replace(result, algorithm_profiling_s=0.0)) == (passes,)
     for cost_s, said in ((0.0, "(at once); no time is spent"), (0.1, "less than a tenth of an iteration's time")):
-        plan = replace(dyn.trace.plan, passes=(ProfilingPass("all(m)", fits=False, cost_s=cost_s),))
-        row = replace(dyn, trace=replace(dyn.trace, plan=plan))
+        row = changed(dyn, "trace.plan", passes=(ProfilingPass("all(m)", fits=False, cost_s=cost_s),))
         assert said in profiling(replace(result, results=(row,)))[0]
 
 
@@ -145,15 +142,14 @@ def test_memory_that_a_policy_needs_of_device_and_host(result: ScenarioResult, k
 
     What does not fit needs its pool without a capacity, gaps included, as `pretend` and `machines` say too.
     """
-    host = replace(result.server.host, process_bytes=7, pinnable_bytes=100)
-    known = replace(result, server=replace(result.server, host=host))
+    known = changed(result, "server.host", process_bytes=7, pinnable_bytes=100)
     pytorch = replace(known, memory_model=MemoryModel.PYTORCH)
     assert "dyn needs: GPU 60 B of 1000 B, host 17 B of 1000 B, pinned 10 B of 100 B" in budgets(pytorch)
     assert "host 10 B of 1000 B, pinned 10 B of 100 B" in budgets(known)
     assert "for each GPU: GPU 60 B of 1000 B, host 10 B of 500 B, pinned" in budgets(replace(result, gpus=2))
-    grown = replace(keep, trace=replace(keep.trace, pool_bytes=2000))
+    grown = changed(keep, "trace", pool_bytes=2000)
     assert "keep(p) needs: GPU 1.95 KiB where there are 1000 B, host 0 B" in budgets(replace(result, results=(grown,)))
-    rows = tuple(replace(each, trace=replace(each.trace, peaks_in_search=True)) for each in result.results)
+    rows = tuple(changed(each, "trace", peaks_in_search=True) for each in result.results)
     assert "while cuDNN searches for convolutions" in budgets(replace(result, results=rows))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from tests.nested import changed
 from vdnnsim.analysis.frontier import Bound, Frontier, FrontierPoint, PlannedTime, PolicyTimes
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import Declined, ScenarioResult
@@ -53,7 +54,7 @@ def test_findings_at_the_memory_of_the_machine_and_at_the_ends(result: ScenarioR
 
 
 def test_findings_without_bounds_slowdown_or_measured_peaks(result: ScenarioResult) -> None:
-    short = (replace(POINTS[0], plan=replace(POINTS[0].plan, complete=False)),)
+    short = (changed(POINTS[0], "plan", complete=False),)
     needs, _, ended, others = findings(result, unproven(Frontier("optimal", short)))
     assert needs == "toy (1) needs no more than 600 B."
     assert "time limit" in ended
@@ -69,9 +70,9 @@ def test_findings_without_bounds_slowdown_or_measured_peaks(result: ScenarioResu
 @pytest.mark.parametrize("memory_bytes", [100, 5000])
 def test_a_machine_that_is_not_on_the_frontier(result: ScenarioResult, memory_bytes: int) -> None:
     """Then the least memory is shown that costs no more than a tenth: 5.4 s are 8 % more than 5 s, 6 s 20 %."""
-    server = replace(result.server, gpu=replace(result.server.gpu, memory_bytes=memory_bytes))
+    asked = changed(result, "server.gpu", memory_bytes=memory_bytes)
     points = *POINTS[:2], FrontierPoint(1500, PlannedTime(5.4, 1500), None), POINTS[2]
-    asked, frontier = replace(result, server=server), replace(FRONTIER, points=points, policies=())
+    frontier = replace(FRONTIER, points=points, policies=())
     assert headline(asked, frontier) == "toy (1) in 1.46 KiB instead of 1.95 KiB: optimal 8.0 % slower"
     assert proven(asked, frontier) == ""
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from tests.nested import changed
 from vdnnsim.analysis.columns import RUN
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.run.page import page_text
@@ -31,8 +32,7 @@ def test_the_report(result: ScenarioResult) -> None:
 
 
 def test_sections_with_nothing_to_say_are_left_out(result: ScenarioResult, move: PolicyResult) -> None:
-    bare = replace(result, results=(move,), server=replace(result.server, figures=()))
-    text = page_text(bare, {}, ())
+    text = page_text(replace(changed(result, "server", figures=()), results=(move,)), {}, ())
     assert "Why does a policy not fit?" not in text
     assert "What did it cost" not in text
     assert "does not fit;" not in text

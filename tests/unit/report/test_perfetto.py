@@ -2,8 +2,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from tests.nested import changed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.operations import Offload
 from vdnnsim.plans.trace import Stall, StallCause
 from vdnnsim.report.run.perfetto import perfetto_text
 
@@ -58,11 +59,9 @@ def test_kernels_copies_and_stalls_are_slices_in_microseconds(result: ScenarioRe
 
 
 def test_a_copy_of_some_bytes_says_which(result: ScenarioResult, move: PolicyResult) -> None:
-    plan = move.trace.plan
-    operations = tuple(
-        replace(each, extent=range(6, 10)) if isinstance(each, Offload) else each for each in plan.operations
-    )
-    row = replace(move, trace=replace(move.trace, plan=replace(plan, operations=operations)))
+    planned = move.trace.plan.operations
+    operations = tuple(replace(each, extent=range(6, 10)) if isinstance(each, Offload) else each for each in planned)
+    row = changed(move, "trace.plan", operations=operations)
     slices = {each["name"]: each["args"] for each in events(result, row) if each["ph"] == "X"}
     text = "offload of bytes 6 to 9 of map input during forward of conv1"
     assert slices[text] == {"issued_us": 0.0, "bytes": 4}
@@ -81,20 +80,13 @@ def test_neighbours_never_overlap_by_rounding(result: ScenarioResult, keep: Poli
         replace(span, start_s=start_s, end_s=end_s)
         for span, (start_s, end_s) in zip(keep.trace.spans, ((0.0, 0.6e-9), (0.6e-9, 1.2e-9)), strict=False)
     )
-    short = replace(keep, trace=replace(keep.trace, spans=spans))
-    slices = [(each["ts"], each["dur"]) for each in events(result, short) if each["ph"] == "X"]
+    short = events(result, changed(keep, "trace", spans=spans))
+    slices = [(each["ts"], each["dur"]) for each in short if each["ph"] == "X"]
     assert slices == [(0.0, 0.001), (0.001, 0.0)]
 
 
-def test_a_prefetch_ahead_and_a_wait_for_the_host(result: ScenarioResult, move: PolicyResult) -> None:
-    operations = tuple(
-        replace(each, on_demand=False) if isinstance(each, Prefetch) else each for each in move.trace.plan.operations
-    )
-    trace = replace(
-        move.trace,
-        plan=replace(move.trace.plan, operations=operations),
-        stalls=(Stall(5.0, 7.0, StallCause.HOST, 10, None),),
-    )
-    slices = [each for each in events(result, replace(move, trace=trace)) if each["ph"] == "X"]
+def test_a_prefetch_ahead_and_a_wait_for_the_host(result: ScenarioResult, ahead: PolicyResult) -> None:
+    row = changed(ahead, "trace", stalls=(Stall(5.0, 7.0, StallCause.HOST, 10, None),))
+    slices = [each for each in events(result, row) if each["ph"] == "X"]
     assert slices[5]["name"] == "prefetch of map input during backward of conv1"
     assert slices[6]["args"] == {"blocked": "backward weights of conv1 (fft)"}

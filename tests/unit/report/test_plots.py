@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
+from tests.nested import changed
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import MemoryCurve, offloaded_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.operations import Prefetch
 from vdnnsim.plans.trace import Stall, StallCause
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
@@ -84,8 +84,7 @@ def test_policies_side_by_side(result: ScenarioResult) -> None:
 
 def test_memory_of_gpu_and_host_in_panels_of_their_own(result: ScenarioResult, move: PolicyResult) -> None:
     """Of 1000 B 60 are in use, so that the capacity is far above; of 40 B of the host 10 hold what is offloaded."""
-    small = replace(result, server=replace(result.server, host=replace(result.server.host, memory_bytes=40)))
-    figure = memory_figure(small, move)
+    figure = memory_figure(changed(result, "server.host", memory_bytes=40), move)
     written = texts(figure)
     assert written[0] == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the speed with unlimited memory"
     assert written[1].startswith("Memory over one iteration of 8.00 s; 10 B are offloaded; ")
@@ -131,17 +130,14 @@ def test_the_timeline(result: ScenarioResult, move: PolicyResult, keep: PolicyRe
 
 def test_rows_without_a_bar_are_left_out(result: ScenarioResult, keep: PolicyResult) -> None:
     """It copies nothing and never waits."""
-    for axes in timeline_figure(result, replace(keep, trace=replace(keep.trace, stalls=()))).axes:
+    for axes in timeline_figure(result, changed(keep, "trace", stalls=())).axes:
         assert [label.get_text() for label in axes.get_yticklabels()] == ["compute stream"]
 
 
-def test_prefetch_host_stall_and_no_fit(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
-    operations = tuple(
-        replace(each, on_demand=False) if isinstance(each, Prefetch) else each for each in move.trace.plan.operations
-    )
+def test_prefetch_host_stall_and_no_fit(result: ScenarioResult, ahead: PolicyResult, keep: PolicyResult) -> None:
     stalls = (Stall(2.75, 3.0, StallCause.HOST, 5, None), Stall(2.875, 3.0, StallCause.HOST, 5, None))
-    trace = replace(move.trace, plan=replace(move.trace.plan, operations=operations), stalls=stalls)
-    written = texts(timeline_figure(result, replace(move, trace=trace, refusal=keep.refusal)))
+    row = changed(ahead, "trace", stalls=stalls)
+    written = texts(timeline_figure(result, replace(row, refusal=keep.refusal)))
     assert ", replayed without a capacity because it does not fit; " in written[1]
     assert "prefetch (and its stalls)" in written
     assert "stall: waits for the host to issue" in written
@@ -173,7 +169,7 @@ def test_timeline_shows_the_fastest_policy_that_copies(
 ) -> None:
     """And is named beside it, with its 6 s."""
     assert timeline_subject(result) is dyn
-    quiet, slow = replace(keep, refusal=None), replace(move, metrics=replace(move.metrics, iteration_s=9.0))
+    quiet, slow = replace(keep, refusal=None), changed(move, "metrics", iteration_s=9.0)
     rivals = replace(result, results=(quiet, slow, move))
     assert timeline_subject(rivals) is move
     assert texts(timeline_figure(rivals, move))[1].endswith("on demand 2.00 s; keep(p) copies nothing: 6.00 s")
@@ -181,9 +177,8 @@ def test_timeline_shows_the_fastest_policy_that_copies(
 
 
 def test_reasons_for_not_fitting_are_named(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
-    assert keep.refusal is not None
     gaps = replace(move, refusal=keep.refusal)
-    host = replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED))
+    host = changed(gaps, "refusal", pool=Pool.PINNED)
     written = texts(policies_figure(replace(result, results=(keep, gaps, host))))
     unfit = [each.removeprefix("does not fit") for each in written if each.startswith("does not fit")]
     assert unfit == ["", ": gaps", ": host memory"]
@@ -192,8 +187,7 @@ def test_reasons_for_not_fitting_are_named(result: ScenarioResult, move: PolicyR
 def test_the_fastest_policies_are_drawn(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     """Eight do not fit, then twenty fit in 20 s down to 1 s; the 14 fastest are those of 14 s and less."""
     fitting = [
-        replace(move, policy=f"p{number}", metrics=replace(move.metrics, iteration_s=float(number)))
-        for number in range(20, 0, -1)
+        replace(changed(move, "metrics", iteration_s=float(number)), policy=f"p{number}") for number in range(20, 0, -1)
     ]
     rows = (*(replace(keep, policy=f"k{number}") for number in range(8)), *fitting)
     assert [each.policy for each in drawn_rows(rows)] == [f"p{number}" for number in range(14, 0, -1)]
@@ -206,8 +200,8 @@ def test_the_fastest_policies_are_drawn(result: ScenarioResult, move: PolicyResu
 def test_a_stall_that_is_too_short_to_be_seen_is_not_in_the_legend(result: ScenarioResult, move: PolicyResult) -> None:
     """Of 8 s, 5 ms are 0.06 % and seen; 3 ms are 0.04 % and not."""
     for length_s, seen in ((0.005, True), (0.003, False)):
-        trace = replace(move.trace, stalls=(Stall(3.0, 3.0 + length_s, StallCause.HOST, 5, None),))
-        written = texts(timeline_figure(result, replace(move, trace=trace)))
+        row = changed(move, "trace", stalls=(Stall(3.0, 3.0 + length_s, StallCause.HOST, 5, None),))
+        written = texts(timeline_figure(result, row))
         assert ("stall: waits for the host to issue" in written) is seen
 
 

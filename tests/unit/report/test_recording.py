@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.nested import changed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.run import recording as module
 from vdnnsim.report.run.recording import recorded, recording
@@ -50,8 +51,8 @@ def test_exchanges_and_stalls_for_the_host(pair: ScenarioResult, move: PolicyRes
     content = unpacked(pair, pair.slowest[:1])
     looks = {content["looks"][each][0] for each in content["runs"][0]["spans"]["look"]}
     assert "exchange of gradients" in looks
-    alone = replace(move.trace, stalls=(replace(move.trace.stalls[0], waited_for=None),))
-    assert unpacked(result, (replace(move, trace=alone),))["runs"][0]["stalls"]["waited"] == [-1]
+    alone = changed(move, "trace", stalls=(replace(move.trace.stalls[0], waited_for=None),))
+    assert unpacked(result, (alone,))["runs"][0]["stalls"]["waited"] == [-1]
 
 
 def test_traces_beyond_the_limit_are_left_out(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:

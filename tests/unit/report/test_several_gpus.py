@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.nested import changed
 from tests.toy import TOY_LIMITS, overflow_of, toy_costs
 from tests.two_gpus import BASE, SERVER, TREE, WORKLOAD, link, replay_two
 from tests.unit.report.test_plots import texts
@@ -37,9 +38,7 @@ def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
     refusal = overflow_of(base[0].trace.plan, replace(TOY_LIMITS, device_bytes=100))
     # A plan of its own for a GPU that would have room, as a policy that treats GPUs differently makes it.
     rows = tuple(
-        replace(row, refusal=refusal)
-        if row.gpu in gpus
-        else replace(row, refusal=refusal, trace=replace(row.trace, plan=replace(row.trace.plan)))
+        replace(row, refusal=refusal) if row.gpu in gpus else replace(changed(row, "trace.plan"), refusal=refusal)
         for row in base
     )
     return replace(pair, results=(*rows, *pair.results[2:]))
@@ -78,7 +77,7 @@ def test_contention_and_exchanges_of_each_policy(pair: ScenarioResult, result: S
     (zero, one) = pair.by_policy[1]
     copies = one.trace.spans_on(Stream.MEMORY)
     shorter = tuple(replace(span, end_s=span.start_s + 1.0) if span in copies else span for span in one.trace.spans)
-    (line,) = contention_lines(replace(pair, results=(zero, replace(one, trace=replace(one.trace, spans=shorter)))))
+    (line,) = contention_lines(replace(pair, results=(zero, changed(one, "trace", spans=shorter))))
     assert line.startswith("vdnn_all(p): copies take 1.00 to 2.00 times as long as alone; ")
 
 
@@ -103,9 +102,7 @@ def test_exchanges_before_updates_are_exposed(pair: ScenarioResult, rate: float,
 def test_many_passes_are_counted(pair: ScenarioResult) -> None:
     """Nine trials, of which the last did not fit, of 1 s each."""
     passes = tuple(ProfilingPass(f"step {number}", fits=number < 9, cost_s=1.0) for number in range(1, 10))
-    rows = tuple(
-        replace(row, trace=replace(row.trace, plan=replace(row.trace.plan, passes=passes))) for row in pair.by_policy[0]
-    )
+    rows = tuple(changed(row, "trace.plan", passes=passes) for row in pair.by_policy[0])
     (line, _) = profiling(replace(pair, results=rows))
     assert line.startswith("base(p) settled on p after 9 passes: 8 fit and 1 do not; run.json has each; 9.00 s in ")
 
@@ -214,30 +211,26 @@ def test_links_that_are_drawn_and_their_directions(pair: ScenarioResult) -> None
     topology = pair.server.topology
     assert topology is not None
     nodes = tuple(
-        replace(node, link=replace(node.link, up_bytes_per_s=20.0)) if node.name == "switch" and node.link else node
-        for node in topology.nodes
+        changed(node, "link", up_bytes_per_s=20.0) if node.name == "switch" else node for node in topology.nodes
     )
-    slower = replace(pair, server=replace(pair.server, topology=replace(topology, nodes=nodes)))
+    slower = changed(pair, "server.topology", nodes=nodes)
     assert "uplink\n20.00 / 10.00 B/s" in texts(links_figure(slower, pair.by_policy[1]))
     # A direction that carries nothing is empty.
     server_trace = pair.results[2].server_trace
     assert server_trace is not None
     up = tuple(load for load in server_trace.loads if load.hop == Hop("uplink", Way.UP))
-    rows = tuple(replace(row, server_trace=replace(server_trace, loads=up)) for row in pair.by_policy[1])
+    rows = tuple(changed(row, "server_trace", loads=up) for row in pair.by_policy[1])
     figure = links_figure(pair, rows)
     assert {"up 9.9 %", "down 0.0 %"} <= set(texts(figure))
     assert len(figure.axes[0].collections) == 1
     # Links that carry nothing are not drawn.
-    server_trace = pair.results[0].server_trace
-    assert server_trace is not None
-    quiet = tuple(replace(row, server_trace=replace(server_trace, loads=())) for row in pair.by_policy[0])
+    quiet = tuple(changed(row, "server_trace", loads=()) for row in pair.by_policy[0])
     assert [use.link.name for use in link_uses(pair.server, pair.by_policy[0][0].server_trace)] == ["nvlink"]
     assert links_title(pair, quiet) == "base(p): no link carries anything"
     assert links_figure(pair, quiet).axes[0].get_yticklabels() == []
     # Twenty links, the last 14 of which are the busiest.
     (use,) = link_uses(pair.server, pair.by_policy[0][0].server_trace)
-    uses = tuple(replace(use, link=replace(use.link, down_bytes_per_s=1000.0 / (1 + n))) for n in range(20))
-    uses = tuple(replace(each, link=replace(each.link, up_bytes_per_s=1e9)) for each in uses)
+    uses = tuple(changed(use, "link", down_bytes_per_s=1000.0 / (1 + n), up_bytes_per_s=1e9) for n in range(20))
     assert drawn_links(uses) == uses[6:]
     # Both directions of a shared link add up.
     by_name = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}

@@ -3,13 +3,13 @@
 import pickle
 import pickletools
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.captured_steps import chain
+from tests.nested import changed
 from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -61,7 +61,7 @@ def run_of(
 ) -> ScenarioResult:
     server = read_profile(find_profile("titan_x_maxwell", Path()))
     if memory_bytes is not None:
-        server = replace(server, gpu=replace(server.gpu, memory_bytes=memory_bytes))
+        server = changed(server, "gpu", memory_bytes=memory_bytes)
     return replayed(Workload(build_network(network), 8), server, model, *(policies or ("pytorch(m)",)))
 
 
@@ -71,7 +71,7 @@ def run_of_captured(
     """Replay a captured step on an A100, or on one with less memory beside its context."""
     server = read_profile(find_profile("a100_40gb", Path()))
     if memory_bytes is not None:
-        server = replace(server, gpu=replace(server.gpu, memory_bytes=server.gpu.context_bytes + memory_bytes))
+        server = changed(server, "gpu", memory_bytes=server.gpu.context_bytes + memory_bytes)
     return replayed(CapturedWorkload.of(step), server, model, "pytorch")
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
+from tests.nested import changed
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.document import Column, Document, Fold, Table, plain_table, text_column
 from vdnnsim.report.run.page import result_table
@@ -70,13 +71,13 @@ def test_each_kind_of_memory_has_its_column(result: ScenarioResult) -> None:
 
     The largest number is 1220 B.
     """
-    gpu = replace(result.server.gpu, context_bytes=200)
-    lines = printed(result_table(replace(result, server=replace(result.server, gpu=gpu))), width=100)
+    larger = changed(result, "server.gpu", context_bytes=200)
+    lines = printed(result_table(larger), width=100)
     assert lines[3].split()[2:5] == ["allocated", "reserved", "process"]
     assert lines[5].split()[4:7] == ["0.0586", "0.0586", "0.254"]
     # Where there is no room beside each other, what decides stands below.
     longer = replace(result.results[0], policy="layrub_hybrid_twice_more")
-    narrow = printed(result_table(replace(result, results=(longer,), server=replace(result.server, gpu=gpu))), width=20)
+    narrow = printed(result_table(replace(larger, results=(longer,))), width=20)
     assert "  process: 260 B" in narrow
 
 

@@ -9,6 +9,7 @@ import pytest
 from markupsafe import escape
 
 from tests.captured_steps import Recording, X, Y, chain, sharded
+from tests.nested import changed
 from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes, ranked
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -43,10 +44,9 @@ TYPES = known_policies()
 
 def asked(model: CapturedModel, capacity: int, *policies: str) -> Scenario:
     """Return the scenario of a model on a card of so many bytes, whose memory has no gaps; by default `pytorch`."""
-    profile = load_profile(PROFILE)
-    server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=capacity, context_bytes=0))
+    profile = changed(load_profile(PROFILE), "server.gpu", memory_bytes=capacity, context_bytes=0)
     chosen = tuple(resolve_policy(each, TYPES) for each in policies or ("pytorch",))
-    return replace(scenario_of(model, "x", replace(profile, server=server), chosen), memory_model=MemoryModel.IDEAL)
+    return replace(scenario_of(model, "x", profile, chosen), memory_model=MemoryModel.IDEAL)
 
 
 def answered(scenario: Scenario, budget: ReplayBudget | None = None) -> tuple[ScenarioResult, Answer]:

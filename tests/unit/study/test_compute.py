@@ -1,12 +1,12 @@
 """Points that share models, plans and replays have the results of points alone."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from tests.nested import changed
 from tests.toy import ROOT
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.networks.tiny import tiny_linear
@@ -103,8 +103,7 @@ def test_several_gpus(gpus: int, tmp_path: Path) -> None:
 
 def test_a_compute_speed_divides_the_time_of_every_kernel(tmp_path: Path) -> None:
     """base(p) copies nothing, so its iteration is its kernels and the first issue; twice as fast halves the kernels."""
-    base = scenario(tmp_path)
-    base = replace(base, server=replace(base.server, host=replace(base.server.host, issue_s=0.0)))
+    base = changed(scenario(tmp_path), "server.host", issue_s=0.0)
     resolver, runner = Resolver(base, tmp_path), PointRunner()
     once, twice = (
         runner.run(resolver.resolve({"policy": base.policies[0], "gpu.compute_speed": speed})) for speed in (1.0, 2.0)

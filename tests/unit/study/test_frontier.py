@@ -13,6 +13,7 @@ import pytest
 
 from tests.captured_steps import chain
 from tests.command_line import SMALL, csv_rows, vdnnsim
+from tests.nested import changed
 from tests.unit.scenario.test_compare import Picky
 from tests.unit.study.test_largest_batch import BASE, LEAST, NONE, scenario
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -61,8 +62,8 @@ class Steps:
 
 def run_at(asked: Scenario, policy: Policy, memory_bytes: int) -> tuple[bool, float]:
     """Whether a policy fits into so much memory, and how long it takes."""
-    gpu = replace(asked.server.gpu, memory_bytes=memory_bytes)
-    (row,) = run_scenario(replace(asked, policies=(policy,), server=replace(asked.server, gpu=gpu))).results
+    asked = changed(asked, "server.gpu", memory_bytes=memory_bytes)
+    (row,) = run_scenario(replace(asked, policies=(policy,))).results
     return row.fits, row.metrics.iteration_s
 
 
@@ -101,15 +102,14 @@ def test_a_machine_with_more_memory_than_needed_changes_no_capacity() -> None:
 
 def test_a_policy_that_fits_nowhere_is_declined_with_its_reason() -> None:
     """All maps of base(m) stay, so only host memory can be short; vdnn_all(m) has none to offload to."""
-    asked = scenario(MOVE, memory_bytes=1070)
-    host = replace(asked.server.host, memory_bytes=1)
-    found = find_frontier(replace(asked, server=replace(asked.server, host=host)), NONE, 3, Steps())
+    asked = changed(scenario(MOVE, memory_bytes=1070), "server.host", memory_bytes=1)
+    found = find_frontier(asked, NONE, 3, Steps())
     (declined,) = found.declined
     assert declined.policy == "vdnn_all(m)"
     assert "host memory" in declined.reason
 
     with pytest.raises(PolicyError, match=r"vdnn_all\(m\): fits into no memory: .* of pinned host memory"):
-        find_frontier(replace(asked, server=replace(asked.server, host=host)), MOVE, 3, Steps())
+        find_frontier(asked, MOVE, 3, Steps())
 
 
 def test_no_policy_is_below_the_bound_and_more_memory_is_never_slower() -> None:

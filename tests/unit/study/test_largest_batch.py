@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.nested import changed
 from tests.toy import toy_chain
 from tests.unit.planning.test_deadline import Clock
 from vdnnsim.dnn.workload import Workload
@@ -58,10 +59,8 @@ SWITCH = Topology(
 def scenario(*policies: Policy, memory_bytes: int = 768 + 1039, batch_size: int = 3) -> Scenario:
     """The chain on a GPU with so much memory and no granule."""
     shipped = read_scenario(ROOT / "scenarios" / "alexnet.yaml")
-    gpu = replace(shipped.server.gpu, memory_bytes=memory_bytes, granule_bytes=1)
-    return replace(
-        shipped, workload=Workload(toy_chain(3), batch_size), server=replace(shipped.server, gpu=gpu), policies=policies
-    )
+    asked = replace(shipped, workload=Workload(toy_chain(3), batch_size), policies=policies)
+    return changed(asked, "server.gpu", memory_bytes=memory_bytes, granule_bytes=1)
 
 
 def test_each_policy_has_its_largest_batch() -> None:
@@ -75,8 +74,8 @@ def test_each_policy_has_its_largest_batch() -> None:
         ("staggered_swap(m)", 10),
     ]
     for each, policy in zip(found, asked.policies, strict=True):
-        at = replace(asked, workload=replace(asked.workload, batch_size=each.batch_size), policies=(policy,))
-        (row,) = run_scenario(at).results
+        at = changed(asked, "workload", batch_size=each.batch_size)
+        (row,) = run_scenario(replace(at, policies=(policy,))).results
         assert row.fits
         assert each.images_per_s == row.metrics.images_per_s
 
@@ -106,8 +105,8 @@ def test_where_the_search_begins_does_not_matter(batch_size: int) -> None:
 def test_a_network_that_fits_at_no_batch_is_a_result(free_bytes: int, batch_size: int) -> None:
     """Also where a study makes the memory of a card as small as its context, or smaller."""
     asked = scenario(NONE)
-    gpu = replace(asked.server.gpu, context_bytes=asked.server.gpu.memory_bytes - free_bytes)
-    (found,) = largest_batches(replace(asked, server=replace(asked.server, gpu=gpu)))
+    context_bytes = asked.server.gpu.memory_bytes - free_bytes
+    (found,) = largest_batches(changed(asked, "server.gpu", context_bytes=context_bytes))
     assert found.batch_size == batch_size
     assert (found.images_per_s is None) == (batch_size == 0)
     assert found.refusal is not None
@@ -134,20 +133,17 @@ def test_a_batch_in_so_many_parts_grows_by_an_image_in_each(batch_size: int) -> 
 
 def test_host_memory_limits_the_batch() -> None:
     """Swapping conv1 takes 20 B of the host for each image, and there are 99 B."""
-    asked = scenario(Swap(algorithms=LEAST))
-    server = replace(asked.server, host=replace(asked.server.host, memory_bytes=99))
-    (found,) = largest_batches(replace(asked, server=server))
+    (found,) = largest_batches(changed(scenario(Swap(algorithms=LEAST)), "server.host", memory_bytes=99))
     assert found.batch_size == 4
     assert found.stopped_by == ("conv2", "forward")
     # GPU 0 swaps conv1 and could do with 100 B per image; GPU 1 swaps conv2 and needs 104 B.
-    asked = scenario(STAGGERED)
-    server = replace(asked.server, topology=SWITCH)
-    together = replace(asked, server=server, gpus=2, gradients=Aggregation.CPU)
+    asked = changed(scenario(STAGGERED), "server", topology=SWITCH)
+    together = replace(asked, gpus=2, gradients=Aggregation.CPU)
     (found,) = largest_batches(together)
     assert found.batch_size == 9
     assert found.stopped_by == ("fc", "backward data")
-    at = replace(together, workload=replace(together.workload, batch_size=9))
-    assert found.images_per_s == min(row.metrics.images_per_s for row in run_scenario(at).results)
+    results = run_scenario(changed(together, "workload", batch_size=9)).results
+    assert found.images_per_s == min(row.metrics.images_per_s for row in results)
 
 
 def test_buckets_of_gradients_take_memory_from_the_batch() -> None:
@@ -155,11 +151,9 @@ def test_buckets_of_gradients_take_memory_from_the_batch() -> None:
 
     Under vDNN_dyn 8 fit, at 80 B each; a batch in parts has parts of 6.
     """
-    asked = scenario(NONE, BASE, VdnnDyn(), Accumulate(algorithms=LEAST))
-    server = replace(asked.server, topology=SWITCH)
-    together = replace(asked, server=server, gpus=2, gradients=Aggregation.DDP)
+    asked = changed(scenario(NONE, BASE, VdnnDyn(), Accumulate(algorithms=LEAST)), "server", topology=SWITCH)
 
-    found = largest_batches(together)
+    found = largest_batches(replace(asked, gpus=2, gradients=Aggregation.DDP))
 
     assert [each.batch_size for each in found] == [6, 5, 8, LARGEST_BATCH]
     assert found[3].part_size == 6

@@ -1,7 +1,6 @@
 """The longest sequence that fits: of networks, and of models that are captured on sequences of several lengths."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,6 +9,7 @@ from click.testing import CliRunner
 
 from tests.captured_steps import chain, sequences
 from tests.command_line import ROOT, csv_rows
+from tests.nested import changed
 from vdnnsim.cli import cli
 from vdnnsim.cost.model import checked_profile
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -104,8 +104,8 @@ class Captures:
         model = CapturedModel(step_of(tokens), capture_lengths=self._capture)
         profile = checked_profile(ROOT / "hw_profiles" / "rtx_4090.yaml")
         scenario = scenario_of(model, "captured", profile, (PyTorch(),))
-        gpu = replace(scenario.server.gpu, memory_bytes=scenario.server.gpu.context_bytes + memory_bytes)
-        self.scenario = replace(scenario, server=replace(scenario.server, gpu=gpu))
+        memory_bytes += scenario.server.gpu.context_bytes
+        self.scenario = changed(scenario, "server.gpu", memory_bytes=memory_bytes)
 
     def _capture(self, lengths: Sequence[int]) -> list[CapturedModel]:
         self.asked.append(list(lengths))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.captured_steps import sharded
 from tests.command_line import ROOT, csv_rows
+from tests.nested import changed
 from tests.overlaps import overlapping
 from tests.refusals import refusal
 from vdnnsim.analysis.machines import Offer, Order, Ranking, Unfit, cost_of
@@ -174,8 +175,7 @@ def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path
     fastest, slowest, between = scenario.policies
 
     def taken(memory_bytes: int, *policies: Policy, first: bool = True) -> str:
-        gpu = replace(profile.server.gpu, memory_bytes=memory_bytes)
-        machine = replace(profile, server=replace(profile.server, gpu=gpu))
+        machine = changed(profile, "server.gpu", memory_bytes=memory_bytes)
         (found,) = rank_machines(replace(scenario, policies=policies), [machine], first_where_it_fits=first).offers
         return found.policy
 
@@ -207,8 +207,7 @@ def test_a_captured_model_fits_with_the_margin_of_run() -> None:
     (taken,) = (each.held_bytes for each in rank_machines(scenario, [profile]).offers)
 
     def on(memory_bytes: int) -> Ranking:
-        server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=memory_bytes))
-        return rank_machines(scenario, [replace(profile, server=server)])
+        return rank_machines(scenario, [changed(profile, "server.gpu", memory_bytes=memory_bytes)])
 
     assert on(int(taken * (1 + PEAKS_TOO_LOW)) + 2).offers[0].held_bytes == taken
     (unfit,) = on(int(taken * 1.02)).unfit

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nested import changed
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.policies.registry import known_policies
@@ -37,15 +38,15 @@ def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: py
     assert {found["base(p)", factor][there] for factor in (0.5, 1.0, 2.0, 4.0)} == {base.iteration_s}
     assert found["vdnn_all(p)", 1.0][there] == everything.iteration_s
     link = scenario.server.link
-    faster = replace(link, h2d_bytes_per_s=2 * link.h2d_bytes_per_s, d2h_bytes_per_s=2 * link.d2h_bytes_per_s)
-    again = run_scenario(replace(scenario, server=replace(scenario.server, link=faster)))
+    twice = {"h2d_bytes_per_s": 2 * link.h2d_bytes_per_s, "d2h_bytes_per_s": 2 * link.d2h_bytes_per_s}
+    again = run_scenario(changed(scenario, "server.link", **twice))
     assert found["vdnn_all(p)", 2.0][there] == again.results[1].metrics.iteration_s
     for policy, metrics in (("base(p)", base), ("vdnn_all(p)", everything)):
         for size, seconds in found[policy, 1.0].items():
             assert (seconds is not None) == (metrics.max_memory_bytes <= size)
     monkeypatch.setattr(module, "MOST_OPERATIONS", 0)
     assert {each.policy for each in nearby(scenario, result)} == {"base(p)", "vdnn_dyn"}
-    lost = replace(result.results[2], metrics=replace(result.results[2].metrics, iteration_s=9.0))
+    lost = changed(result.results[2], "metrics", iteration_s=9.0)
     beaten = replace(result, results=(*result.results[:2], lost))
     assert {each.policy for each in nearby(scenario, beaten)} == {"base(p)"}
     assert nearby(replace(scenario, gpus=2), result) == ()
@@ -60,8 +61,7 @@ def test_each_capacity_is_placed_for_itself(tmp_path: Path, model: MemoryChoice)
     (policy,) = (each for each in read.policies if each.label == "vdnn_all(p)")
 
     def on(memory_bytes: int) -> Scenario:
-        gpu = replace(read.server.gpu, memory_bytes=memory_bytes)
-        return replace(read, server=replace(read.server, gpu=gpu), memory_model=model, policies=(policy,))
+        return changed(replace(read, memory_model=model, policies=(policy,)), "server.gpu", memory_bytes=memory_bytes)
 
     scenario = on(2**30)
     scenario = on(read.server.gpu.context_bytes + run_scenario(scenario).results[0].metrics.max_memory_bytes)
