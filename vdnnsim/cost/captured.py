@@ -155,7 +155,7 @@ def _options(
                 options = (machine.kernel(KernelWork("product", element_type, operation.flop, operation.bytes_moved)),)
             if _on_tensor_cores(workload, element_type):
                 capability = workload.captured.compute_capability
-                chosen = chosen_workspaces(work, element_type.nbytes, capability, multiprocessors)
+                chosen = chosen_workspaces(work, element_type, capability, multiprocessors)
                 several = chosen if len(chosen) > 1 else ()
                 return (replace(options[0], workspace_bytes=max(chosen), workspaces=several), *options[1:])
             return options

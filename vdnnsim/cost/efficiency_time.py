@@ -17,7 +17,7 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
                  is copied once more where its channels are no multiple of that.
     depthwise    no product: a multiply-add for each weight of the filter and element, on CUDA cores, or X and Y
                  through DRAM. Where maps lie as N, H, W, C the data gradient of a stride has a rate of its own, some
-                 fifty times lower, by the channels of its group from 2 to 64.
+                 fifty times lower, by the channels of its group from 2 to 64; in 16 bits dW is added up of parts.
     grouped      one product for each 32 channels where groups are as ResNeXt's: 32 or more, in eights, of as many
                  channels in as out, which divide 32. Others as depthwise where cuDNN has no kernel for tensor cores:
                  before Ampere for no groups; channels last for weight gradients and the data gradients of strides, and
@@ -36,8 +36,7 @@ A bias is a pass of its own over Y: forward reads and writes it, the weight grad
 
 Known limitations: no caches, so tensors that fit into L2 are timed as if not (a ReLU of 26 or 51 MB comes out half too
 slow for an H100, which has 50 MB); kernels do not overlap. cuDNN's heuristics are not modelled: gradients of 1 x 1
-convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast. What is split along
-its channels is copied before it is convolved, which is not counted: MixNet comes out a third too fast.
+convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast.
 """
 
 import math
@@ -52,6 +51,7 @@ from vdnnsim.cost.convolution_shape import (
     is_packed,
     multiple,
     operand_bytes,
+    summed_parts_bytes,
     tiled,
     unaligned_bytes,
 )
@@ -67,7 +67,7 @@ from vdnnsim.hardware.server import Power
 from vdnnsim.units import ElementType
 
 _IDLE_TAIL_WAVES: Final = 0.5  # on average half of the last wave of tiles is idle
-_STRIDED_CHANNELS: Final = (2, 64)  # the fewest and the most of a group that count in a strided data gradient
+_FEWEST_STRIDED, _MOST_STRIDED = 2, 64  # channels of a group that count in a strided data gradient
 _TRANSPOSE_KERNELS: Final = 2
 _NORMALIZED_CHANNELS: Final = 4
 _TURNED_PASSES: Final = 4 / 3
@@ -274,18 +274,21 @@ class EfficientGpu:
         self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, *, channels_last: bool
     ) -> float:
         p, channels = self.parameters, shape.c if shape.c == 1 else multiple(shape.c, TILE_CHANNELS)
-        fraction = p.depthwise_flop_fraction
+        fraction, parts_bytes = p.depthwise_flop_fraction, 0
         if phase is Phase.BACKWARD_WEIGHTS:
             fraction = p.depthwise_weights_flop_fraction
             channels = shape.c if channels_last else channels
+            if channels_last and shape.c == 1:
+                parts_bytes = summed_parts_bytes(element_type, shape.n, groups * shape.k, shape.kernel)
         elif phase is Phase.BACKWARD_DATA and channels_last and shape.stride != (1, 1):
             fraction = p.depthwise_strided_flop_fraction
-            fewest, most = _STRIDED_CHANNELS
-            channels = min(max(shape.c, fewest), most)
+            channels = min(max(shape.c, _FEWEST_STRIDED), _MOST_STRIDED)
         flop = groups * shape.flop * channels / shape.c
         arithmetic_s = flop / (self.flop_per_s[ElementType.FLOAT32] * fraction)
-        traffic_s = operand_bytes(element_type, shape, groups) / self._dram(p.pointwise_dram_fraction)
-        return max(arithmetic_s, traffic_s) + p.launch_overhead_s
+        nbytes = operand_bytes(element_type, shape, groups) + parts_bytes
+        traffic_s = nbytes / self._dram(p.pointwise_dram_fraction)
+        seconds = max(arithmetic_s, traffic_s) + p.launch_overhead_s
+        return seconds + self.stream_s(OperatorKind.REDUCTION, parts_bytes) if parts_bytes else seconds
 
     def _bias_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
         y_bytes = groups * shape.y_elements * element_type.nbytes * shape.bias

@@ -13,7 +13,8 @@ A filter of one pixel is in that order already, and in 16 bits not copied.
 
 None where in float32 neither X nor Y has more than 32 channels, in depthwise convolutions, which PyTorch computes by
 kernels of its own where maps lie as N, C, H, W, and without tensor cores. Where maps lie as N, H, W, C already, what is
-left are the sums of dW.
+left are the sums of dW, of depthwise filters in 16 bits over eighths of images
+(`vdnnsim.cost.convolution_shape.summed_parts_bytes`).
 
 An A100 and an H100, of compute capability 8.0 and 9.0, take other kernels for float32:
 
@@ -63,7 +64,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final, NamedTuple
 
+from vdnnsim.cost.convolution_shape import summed_parts_bytes
 from vdnnsim.dnn.kernel_work import ConvolutionWork
+from vdnnsim.units import ElementType
 
 WORD_BYTES: Final = 16
 """Bytes that a thread loads at a time."""
@@ -100,19 +103,20 @@ class _Copies(NamedTuple):
 
 def chosen_workspaces(
     work: ConvolutionWork,
-    element_bytes: int,
+    element_type: ElementType,
     compute_capability: tuple[int, int] | None = None,
     multiprocessors: int = 1,
 ) -> tuple[int, ...]:
     """Return the workspaces of a convolution on tensor cores: of a backward, one for each of its gradients.
 
-    Elements have 4 or 2 bytes; the compute capability is by default that of an RTX 4090.
+    The compute capability is by default that of an RTX 4090.
     """
+    element_bytes = element_type.nbytes
     copies = _copies(work, element_bytes)
     if element_bytes == _SUM_BYTES and _knows_more(work, compute_capability):
         taken = _for_float32_of_servers(work, copies, multiprocessors, is_a100=compute_capability == A100)
     else:
-        taken = _usually(work, copies, element_bytes)
+        taken = _usually(work, copies, element_type)
     if not work.computes:
         return (taken["forward"],)
     return tuple(taken[each] for each in work.gradients) or (0,)
@@ -140,17 +144,19 @@ def _knows_more(work: ConvolutionWork, compute_capability: tuple[int, int] | Non
     return compute_capability == A100 or (compute_capability == H100 and not work.channels_last)
 
 
-def _usually(work: ConvolutionWork, copies: _Copies, element_bytes: int) -> Counter[str]:
+def _usually(work: ConvolutionWork, copies: _Copies, element_type: ElementType) -> Counter[str]:
     x, y, w, _ = copies
-    is_narrow = element_bytes < _SUM_BYTES
+    is_narrow = element_type.nbytes < _SUM_BYTES
     sums = PARTS * w * (not is_narrow)
     is_few = not is_narrow and max(work.input_channels, work.output_channels) <= FEW_CHANNELS
+    if work.is_depthwise and work.channels_last:
+        return Counter(weight=summed_parts_bytes(element_type, work.batch_size, work.output_channels, work.kernel))
     if work.is_depthwise or is_few:
         return Counter()
     if work.channels_last:
         return Counter(weight=sums)
     w *= prod(work.kernel) > 1 or not is_narrow
-    has_words = work.input_channels * element_bytes >= WORD_BYTES
+    has_words = work.input_channels * element_type.nbytes >= WORD_BYTES
     return Counter(forward=(x + w + y * is_narrow) * has_words, input=y + w + x * is_narrow, weight=x + y + sums)
 
 

@@ -7,8 +7,10 @@ import pytest
 
 from vdnnsim.cost.pytorch_workspace import A100, H100, chosen_workspaces, sum_of_rows
 from vdnnsim.dnn.kernel_work import ConvolutionWork
-from vdnnsim.units import KIB, MIB
+from vdnnsim.units import KIB, MIB, ElementType
 
+WIDE_TYPE, NARROW = ElementType.FLOAT32, ElementType.BFLOAT16
+TYPES = {4: WIDE_TYPE, 2: NARROW}
 BOTH = ("input", "weight")
 
 
@@ -57,18 +59,18 @@ def test_workspaces_of_most_cards(
     convolution: ConvolutionWork, element_bytes: int, expected: tuple[float, ...]
 ) -> None:
     """The same in 16 bits on an A100."""
-    assert chosen_workspaces(convolution, element_bytes) == expected
+    assert chosen_workspaces(convolution, TYPES[element_bytes]) == expected
     if element_bytes == 2:
-        assert chosen_workspaces(convolution, 2, A100) == expected
+        assert chosen_workspaces(convolution, NARROW, A100) == expected
 
 
 @pytest.mark.parametrize("capability", [A100, H100])
 def test_an_a100_and_an_h100_copy_in_float32_what_the_data_gradient_writes(capability: tuple[int, int]) -> None:
     """32 images of 64 channels of 32 x 32 are 8 MiB, W 0.140625: forward X and W, dX from dY, W and dX."""
     forward, data = work(64, 32, 64, n=32), work(64, 32, 64, n=32, computes=("input",))
-    assert chosen_workspaces(forward, 4, capability) == (8.140625 * MIB,)
-    assert chosen_workspaces(data, 4, capability) == (16.140625 * MIB,)
-    assert chosen_workspaces(data, 4, (8, 9)) == chosen_workspaces(data, 4) == (8.140625 * MIB,)
+    assert chosen_workspaces(forward, WIDE_TYPE, capability) == (8.140625 * MIB,)
+    assert chosen_workspaces(data, WIDE_TYPE, capability) == (16.140625 * MIB,)
+    assert chosen_workspaces(data, WIDE_TYPE, (8, 9)) == chosen_workspaces(data, WIDE_TYPE) == (8.140625 * MIB,)
 
 
 # ConvNeXt's second stage: 16 images of 128 channels of 14 x 14 under 7 x 7 are 1.53125 MiB; PyTorch took 12.25 X.
@@ -122,16 +124,38 @@ OVER = partial(STRIDED, padding=(0, 0), dilation=(1, 1), groups=1, computes=BOTH
 def test_workspaces_of_an_a100_in_float32(
     convolution: ConvolutionWork, units: int, expected: tuple[float, ...]
 ) -> None:
-    assert chosen_workspaces(convolution, 4, A100, units) == expected
+    assert chosen_workspaces(convolution, WIDE_TYPE, A100, units) == expected
+
+
+@pytest.mark.parametrize(
+    ("channels", "window", "element_type", "taken"),
+    [
+        (128, 7, ElementType.BFLOAT16, 3_211_264),
+        (128, 7, ElementType.FLOAT16, 3_211_264),
+        (40, 7, ElementType.BFLOAT16, 1_605_632),
+        (128, 3, ElementType.BFLOAT16, 589_824),
+        (128, 3, ElementType.FLOAT16, 0),
+        (128, 9, ElementType.BFLOAT16, 0),
+    ],
+)
+def test_depthwise_weights_are_summed_over_eighths_of_images(
+    channels: int, window: int, element_type: ElementType, taken: int
+) -> None:
+    """16 images of 56 x 56 make 128 sums of 4 B for each weight; 40 channels count as 64. What else is taken is 0 here.
+
+    What PyTorch took on a pretended H100 and RTX 4090, but for 3 x 3 in float16 (78 sums) and 9 x 9.
+    """
+    last = work(channels, 56, channels, window, groups=channels, channels_last=True, computes=BOTH)
+    assert chosen_workspaces(last, element_type) == chosen_workspaces(last, element_type, A100) == (0, taken)
 
 
 def test_an_h100_differs_from_an_a100() -> None:
     """It copies nothing channels last, and does not read pixels in place; elsewhere groups of few channels are free."""
     last = PLAIN(channels_last=True, computes=BOTH)
-    assert chosen_workspaces(last, 4, H100, 108) == chosen_workspaces(last, 4) == (0, 2 * W)
-    assert chosen_workspaces(work(16, 32, 16, window=1), 4, H100) == (MIB + 4 * 16 * 16,)
-    assert chosen_workspaces(WIDE(groups=128), 2, A100) == chosen_workspaces(WIDE(groups=128), 4, H100) == (0, 0)
-    assert chosen_workspaces(work(32, 64, 32, groups=2), 4) == (0,)
+    assert chosen_workspaces(last, WIDE_TYPE, H100, 108) == chosen_workspaces(last, WIDE_TYPE) == (0, 2 * W)
+    assert chosen_workspaces(work(16, 32, 16, window=1), WIDE_TYPE, H100) == (MIB + 4 * 16 * 16,)
+    assert chosen_workspaces(WIDE(groups=128), WIDE_TYPE, H100) == (0, 0)
+    assert chosen_workspaces(work(32, 64, 32, groups=2), WIDE_TYPE) == (0,)
 
 
 @pytest.mark.parametrize(
