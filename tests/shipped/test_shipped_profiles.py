@@ -92,7 +92,7 @@ def test_current_gpus_rank_as_their_datasheets(network: str, batch_size: int, el
 @pytest.mark.parametrize(
     ("name", "tflop_per_s"),
     [
-        *(("rtx_3090", 35.58), ("rtx_4090", 82.58), ("a100_40gb", 156), ("a100_80gb", 156)),
+        *(("rtx_3090", 39.99), ("rtx_4090", 89.46), ("a100_40gb", 156), ("a100_80gb", 156)),
         *(("h100_sxm", 494.7), ("h200", 494.7)),
     ],
 )

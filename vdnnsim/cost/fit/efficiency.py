@@ -32,7 +32,8 @@ Rows by source:
                by the CRC-32 of their text one in three held out
     timm       training in both layouts and inference channels last of ResNet-18, SelecSLS-60, MnasNet, GERNet-L,
                ConvNeXt-T, Mixer-B/16 and Xception-41; training of two networks with groups, RegNetX-800MF and 6.4GF;
-               streams of one kind in one row with their mean bytes; inference of ConvNeXt-T with `--fast-norm`, for
+               streams of one kind in one row with their mean bytes, with the copies of operands that layer
+               normalizations and convolutions make; inference of ConvNeXt-T with `--fast-norm`, for
                rows of networks with group normalization take less time than DRAM would for float32
 
 A twentieth of ln(parameter / start) is added to the residuals, so that parameters that rows hardly determine stay near
@@ -107,8 +108,7 @@ class EfficiencyKernel:
 
 
 def gpu_of(server: Server, parameters: Mapping[str, float]) -> EfficientGpu:
-    stated = efficient_gpu(server)
-    return replace(stated, parameters=replace(stated.parameters, **parameters))
+    return efficient_gpu(replace(server, cost_model={**server.cost_model, **parameters}))
 
 
 def read_efficiency_rows(path: Path) -> tuple[FitRow, ...]:
