@@ -12,14 +12,14 @@ from functools import cache, partial
 
 import pytest
 
-from tests.benchmarks.timing import ROOT, best_s
+from tests.benchmarks.timing import best_s
+from tests.machines import shipped_server
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network, gpt2
 from vdnnsim.dnn.networks.vgg import vgg_paper
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import problem_of
@@ -37,7 +37,7 @@ HOST_GIB = 512
 
 
 def on(hardware: str, workload: Workload, memory_gib: float) -> Simulator:
-    server = read_profile(find_profile(hardware, ROOT / "scenarios"))
+    server = shipped_server(hardware)
     gpu = replace(server.gpu, memory_bytes=int(memory_gib * GIB))
     roomy = replace(server, gpu=gpu, host=replace(server.host, memory_bytes=HOST_GIB * GIB))
     machine = Simulator.of(workload, roomy, MemoryModel.IDEAL, PinnedMemory.ARENA)

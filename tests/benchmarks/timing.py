@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.machines import shipped_server
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.scenario.simulator import Simulator
 
@@ -28,6 +28,6 @@ def best_s(
 
 def simulator_of(hardware: str, network: str, batch_size: int = 32, gpus: int = 1) -> Simulator:
     """A network on the machine of a profile, under the ideal memory model."""
-    server = read_profile(find_profile(hardware, ROOT / "scenarios"))
+    server = shipped_server(hardware)
     workload = Workload(build_network(network), batch_size)
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA, gpus=gpus)

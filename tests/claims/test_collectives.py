@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shipped.test_shipped_profiles import server
+from tests.machines import shipped_server
 from vdnnsim.cost.collectives import Cluster
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 
@@ -32,7 +32,7 @@ def errors(source: str) -> dict[int, float]:
     found = {}
     for row in ROWS:
         if row["source"] == source:
-            topology = server(row["machine"]).topology
+            topology = shipped_server(row["machine"]).topology
             assert topology is not None
             ranks, nbytes = int(row["ranks"]), int(row["nbytes"])
             collective = Collective(CollectiveKind(row["kind"]), nbytes, "float32", ranks)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.shipped.test_shipped_profiles import server
+from tests.machines import shipped_server
 from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.units import ElementType
@@ -44,7 +44,7 @@ AT_500_W = {
 
 def error(machine: str, element_type: ElementType, measured: float) -> float:
     """Return how far the rate of a card is off."""
-    gpu = efficient_gpu(server(machine))
+    gpu = efficient_gpu(shipped_server(machine))
     products = [TiledProduct(size, size, size) for size in (8192, 10240)]
     return sum(each.flop / gpu.product_s(element_type, each) for each in products) / 2e12 / measured - 1
 
@@ -65,7 +65,7 @@ def test_products_that_say_what_a_flop_draws_are_met(machine: str, element_type:
 
 def test_products_at_500_w_say_what_a_flop_of_an_sxm_card_draws() -> None:
     """To the three digits of the energy on average, each within 8 %; rates at 700 W, above, follow from it."""
-    gpu = efficient_gpu(server("h100_x8_96gb"))
+    gpu = efficient_gpu(shipped_server("h100_x8_96gb"))
     errors = [
         gpu.product_s(BFLOAT16, TiledProduct(columns, rows, depth)) * 1e6 / measured_us - 1
         for (columns, depth), by_rows in AT_500_W.items()
@@ -83,7 +83,7 @@ def test_without_its_limit_an_h100_of_350_w_would_multiply_a_fifth_faster() -> N
     """
     unlimited = {}
     for machine in ("h100_pcie", "h100_sxm", "h100_x8_96gb"):
-        gpu, product = efficient_gpu(server(machine)), TiledProduct(8192, 8192, 8192)
+        gpu, product = efficient_gpu(shipped_server(machine)), TiledProduct(8192, 8192, 8192)
         seconds = (gpu.product_s(BFLOAT16, product), replace(gpu, power=None).product_s(BFLOAT16, product))
         unlimited[machine] = seconds[0] / seconds[1]
     assert unlimited == pytest.approx({"h100_pcie": 1 / 0.83, "h100_sxm": 1 / 0.98, "h100_x8_96gb": 1 / 0.8}, rel=0.005)

@@ -1,15 +1,14 @@
 import pytest
 
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from vdnnsim.claims.slower_machine import slower_machine
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.profile import find_profile, read_profile
 
 
 def test_every_kernel_takes_the_factor_longer() -> None:
-    server = read_profile(find_profile("p100_x2", ROOT))
+    server = shipped_server("p100_x2")
     workload = Workload(build_network("vgg_d_13conv"), batch_size=8)
     before, after = (ServerCosts(each).table(workload).kernels for each in (server, slower_machine(server, 3.0)))
 

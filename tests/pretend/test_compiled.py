@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from calibration.pretend.card import operator_rates
+from tests.machines import shipped_server
 from tests.pretend.command import Pretend, run
-from vdnnsim.hardware.profile import find_profile, read_profile
 
 pytestmark = pytest.mark.pretend
 
@@ -77,7 +77,7 @@ def test_a_compiled_step_lasts_for_what_its_kernels_move_and_holds_what_its_grap
     """
     done = pretend(LOOP, "--steps", "1")
     assert done.returncode == 0, done.stderr
-    rates = operator_rates(read_profile(find_profile("rtx_3090", Path())))
+    rates = operator_rates(shipped_server("rtx_3090"))
     least = 6 * (256 << 20) / rates.dram_bytes_per_s
     assert least <= done.record["step_s"] <= least + 12 * (rates.kernel_overhead_s + 5e-6)
     timed = done.record["operator_s"]

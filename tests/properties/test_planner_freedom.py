@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from vdnnsim import capture
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder
@@ -18,7 +18,6 @@ from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Line
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PlanError, PolicyError
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, preallocated
 from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.planner import Planner
@@ -31,7 +30,7 @@ from vdnnsim.policies.optimal import ALTERNATIVES, GOOD, Optimal
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import MIB
 
-SERVER = read_profile(find_profile("rtx_4090", ROOT / "scenarios"))
+SERVER = shipped_server("rtx_4090")
 
 VOCABULARY = 8000
 OTHERS = [each() for each in ALTERNATIVES if each().decided_by is not DecidedBy.TRIALS]

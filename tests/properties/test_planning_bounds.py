@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.machines import shipped_server
 from tests.random_plans import ROOMY, Case, cases, swap_policies, vdnn_policies
-from tests.toy import ROOT, placement_of
+from tests.toy import placement_of
 from tests.unit.planning.chain_of_ten_kernels import impossible
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.copies import Direction
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.deadline import Deadline
@@ -119,7 +119,7 @@ def test_no_random_schedule_with_recomputation_is_faster(case: Case) -> None:
 
 @cache
 def simulator_of(network: str) -> Simulator:
-    server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
+    server = shipped_server("titan_x_maxwell")
     workload = Workload(build_network(network), NETWORKS[network], optimizer=Optimizer.MOMENTUM)
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 

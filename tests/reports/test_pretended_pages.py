@@ -9,12 +9,12 @@ import pytest
 from calibration.pretend.card import card_of
 from reports.apply_pages import apply_page, promises_page
 from reports.pretended_pages import rate_rows, read_rows, report_text, trials_page
+from tests.machines import shipped_server
 from tests.toy import ROOT
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.units import ElementType
 
 REPORTS = ROOT / "reports"
-SERVER = read_profile(ROOT / "hw_profiles" / "h100_sxm.yaml")
+SERVER = shipped_server("h100_sxm")
 CARD = card_of(SERVER)
 
 

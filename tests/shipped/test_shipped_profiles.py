@@ -9,28 +9,25 @@ from statistics import fmean
 import pytest
 
 from tests.command_line import csv_rows
+from tests.machines import shipped_server
+from tests.toy import ROOT
 from vdnnsim.cost.fit.least_squares import FitRow, fitted_names
 from vdnnsim.cost.fit.maxwell import MAXWELL, machine_of, read_fit_rows
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.profile import Profile, load_profile, shipped_profiles
-from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.profile import Profile, shipped_profiles
+from vdnnsim.hardware.server import Origin
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.check import check_file
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.units import ElementType
 
-PROFILES = Path(__file__).parents[2] / "hw_profiles"
+PROFILES = ROOT / "hw_profiles"
 FASTEST_FIRST = ("h100_sxm", "a100_80gb", "a100_40gb", "rtx_4090", "rtx_3090")
 WORKLOADS = (("vgg16", 64), ("resnet50", 64), ("gpt2_small", 4))
-
-
-@cache
-def server(name: str) -> Server:
-    return load_profile(PROFILES / f"{name}.yaml").server
 
 
 @cache
@@ -41,7 +38,7 @@ def workload(network: str, batch_size: int, element_type: ElementType) -> Worklo
 @cache
 def fastest_s(name: str, network: str, batch_size: int, element_type: ElementType) -> float:
     """Seconds of all kernels of an iteration, one after another, each by its fastest algorithm."""
-    table = ServerCosts(server(name)).table(workload(network, batch_size, element_type))
+    table = ServerCosts(shipped_server(name)).table(workload(network, batch_size, element_type))
     return sum(options[0].seconds for options in table.kernels.values())
 
 
@@ -112,7 +109,7 @@ def test_kernels_of_todays_cards_are_slower_than_their_datasheets(name: str) -> 
     """
     asked = workload("vgg16", 64, ElementType.BFLOAT16)
     (layer,) = [each.index for each in asked.graph.layers if each.name == "conv1_2"]
-    machine = server(name)
+    machine = shipped_server(name)
     table = ServerCosts(machine).table(asked)
 
     (only,) = table.options(layer, Phase.FORWARD)
@@ -138,7 +135,7 @@ def test_a_kernel_table_beside_efficiencies_keeps_algorithms_of_cudnn(name: str)
     }
     asked = workload("vgg16", 64, ElementType.FLOAT32)
     (layer,) = [each.index for each in asked.graph.layers if each.name == "conv1_2"]
-    table = ServerCosts(server(name)).table(asked)
+    table = ServerCosts(shipped_server(name)).table(asked)
 
     assert {(each.algorithm, each.workspace_bytes) for each in table.options(layer, Phase.FORWARD)} == stated
     assert max(workspace_bytes for _, workspace_bytes in stated) > 100e6
@@ -161,13 +158,13 @@ def test_carried_over_figures_equal_those_of_the_sister_card() -> None:
 
 def test_sister_cards_differ_in_memory_or_number_alone() -> None:
     """An A100 of 40 and of 80 GB; one H100 and eight; one H200 and eight."""
-    small, large = server("a100_40gb"), server("a100_80gb")
+    small, large = shipped_server("a100_40gb"), shipped_server("a100_80gb")
     assert small.gpu.flop_per_s == large.gpu.flop_per_s
     assert (small.gpu.multiprocessors, small.link) == (large.gpu.multiprocessors, large.link)
     assert small.gpu.dram_bytes_per_s < large.gpu.dram_bytes_per_s
     assert small.gpu.memory_bytes < large.gpu.memory_bytes
     names = ("h100_sxm", "h100_x8"), ("h200", "h200_x8"), ("a100_80gb", "a100_80gb_x8"), ("rtx_4090", "rtx_4090_x8")
-    for one, eight in ((server(card), server(several)) for card, several in names):
+    for one, eight in ((shipped_server(card), shipped_server(several)) for card, several in names):
         assert (one.gpu, one.kernels, one.cost_model) == (eight.gpu, eight.kernels, eight.cost_model)
         assert one.link.h2d_bytes_per_s == eight.link.h2d_bytes_per_s
         assert one.link.d2h_bytes_per_s == eight.link.d2h_bytes_per_s
@@ -179,12 +176,12 @@ def test_sister_cards_differ_in_memory_or_number_alone() -> None:
     [("p100_x4", "p100_x2"), ("dgx1_p100", "p100_x2"), ("k40m", "titan_black"), ("titan_z", "titan_black")],
 )
 def test_cards_of_one_chip_share_their_cost_model(name: str, fitted: str) -> None:
-    assert server(name).cost_model == server(fitted).cost_model
+    assert shipped_server(name).cost_model == shipped_server(fitted).cost_model
 
 
 @pytest.mark.parametrize("name", ["l40s_x8", "gh200", "k40m", "titan_z"])
 def test_unmeasured_kernels_are_marked_as_assumed(name: str) -> None:
-    figures = [figure for figure in server(name).figures if figure.path.startswith("cost_model.")]
+    figures = [figure for figure in shipped_server(name).figures if figure.path.startswith("cost_model.")]
     assert {figure.origin for figure in figures} == {Origin.ASSUMED}
 
 
@@ -194,7 +191,7 @@ def fit_rows(name: str) -> tuple[FitRow, ...]:
 
 
 def mean_error(name: str, rows: Iterable[FitRow]) -> float:
-    machine = machine_of(server(name), {})
+    machine = machine_of(shipped_server(name), {})
     return fmean(abs(row.relative_error(machine)) for row in rows)
 
 
@@ -207,7 +204,7 @@ def mean_error(name: str, rows: Iterable[FitRow]) -> float:
 )
 def test_a_refit_gives_the_parameters_of_the_profile(name: str, held: int) -> None:
     pytest.importorskip("scipy")
-    machine = server(name)
+    machine = shipped_server(name)
     refitted = MAXWELL.fit(machine, fit_rows(name))
     assert refitted == pytest.approx({name: machine.cost_model[name] for name in fitted_names(machine)}, rel=0.01)
     assert len(machine.cost_model) - len(refitted) == held

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shipped.test_shipped_profiles import server
+from tests.machines import shipped_server
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.topology import Topology
 from vdnnsim.hardware.write import profile_text
@@ -19,7 +19,7 @@ SERVERS = (
 
 
 def topology(name: str) -> Topology:
-    found = server(name).topology
+    found = shipped_server(name).topology
     assert found is not None
     return found
 
@@ -48,7 +48,7 @@ def test_the_path_of_a_p100_to_its_host() -> None:
     """Over the switch and the socket; the link of one is PCIe, two links of 5 us: host memory is faster."""
     names = [hop.link for hop in topology("p100_x4").to_host(2)]
     assert names == ["switch1-gpu2", "socket0-switch1", "memory-socket0"]
-    link = server("p100_x2").link
+    link = shipped_server("p100_x2").link
     assert (link.name, link.h2d_bytes_per_s, link.d2h_bytes_per_s) == ("PCIe gen3 x16", 12.256e9, 13.512e9)
     assert link.latency_s == pytest.approx(10e-6)
     # Two full meshes of four, and four edges between them: 2 x 6 + 4 = 16 links, four at each GPU.
@@ -82,7 +82,7 @@ def test_servers_for_clusters_have_a_network_card_for_each_gpu(name: str) -> Non
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
     """The kernels of a profile lie beside it, so the copy of h200_x8 finds none where it is written."""
-    read = server(name)
+    read = shipped_server(name)
     if read.kernels is not None:
         shutil.copy(read.kernels.table, tmp_path)
     path = tmp_path / f"{name}.yaml"

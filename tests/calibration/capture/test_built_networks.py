@@ -16,6 +16,7 @@ from torch import nn
 from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.program import Program
 from tests.calibration.capture.built_operators import Operands, forward, parameter_shapes
+from tests.machines import shipped_profile
 from tests.toy import TOY_LIMITS, placement_of, toy_costs, toy_setting
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -26,7 +27,7 @@ from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.sequences import Embedding
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload, under_autocast
-from vdnnsim.hardware.profile import Profile, find_profile, load_profile, shipped_profiles
+from vdnnsim.hardware.profile import Profile, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch, pytorch_loop
@@ -196,7 +197,7 @@ def hold(network: str, profiles: Iterable[Profile]) -> None:
 
 @pytest.mark.parametrize("network", [*TIMED, *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS)])
 def test_captured_and_built_take_as_long(network: str) -> None:
-    hold(network, [load_profile(find_profile(each, ROOT)) for each in KINDS])
+    hold(network, [shipped_profile(each) for each in KINDS])
 
 
 @pytest.mark.thorough

@@ -8,9 +8,10 @@ import pytest
 from calibration.pretend.build import Runtime, TorchBuild
 from calibration.pretend.card import ASSUMED_CONTEXT_BYTES, card_of, operator_rates
 from calibration.pretend.environment import Clock, Copies, environment
+from tests.machines import shipped_server
 from tests.toy import server_with
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import find_profile, read_profile, shipped_profiles
+from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.units import KIB, MIB, ElementType
 
@@ -33,7 +34,7 @@ RUNTIME = Runtime(
 
 
 def server(name: str) -> Server:
-    return read_profile(find_profile(name, Path()))
+    return shipped_server(name)
 
 
 def variables_of(name: str, **variables: str) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from calibration.pretend.card import Card, OperatorRates, card_of
 from calibration.pretend.report import findings, holder_rows, memory_rows, refusal, snapshot_names, step_rows
 from calibration.pretend.session import Gpu, Holder, Most, Outcome, OutOfMemory, Peak, Place, Process
-from vdnnsim.hardware.profile import find_profile, read_profile
+from tests.machines import shipped_server
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import GIB, MIB
 
@@ -45,7 +45,7 @@ REFUSED = OutOfMemory(0, 2 * GIB, 8 * GIB, 1 * GIB, 5 * GIB, 6 * GIB, PLACE, 1)
 
 @pytest.fixture(scope="module")
 def card() -> Card:
-    return card_of(read_profile(find_profile("h100_sxm", Path())))
+    return card_of(shipped_server("h100_sxm"))
 
 
 def matches(sentences: list[str], *patterns: str) -> None:

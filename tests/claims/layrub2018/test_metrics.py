@@ -6,7 +6,7 @@ import pytest
 
 from reports.layrub2018.readings import pool_bytes
 from reports.layrub2018.tables import NETWORK_BYTES_PER_S
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from vdnnsim.claims.layrub2018.metrics import (
     at_one_node_pace,
     at_paper_pace,
@@ -20,7 +20,6 @@ from vdnnsim.claims.layrub2018.metrics import (
     weight_bytes,
 )
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind
@@ -34,7 +33,7 @@ RESNET20 = LayrubCase("k40m", "resnet20", 2)
 
 @pytest.fixture(scope="module")
 def runs() -> LayrubRuns:
-    return LayrubRuns({name: read_profile(find_profile(name, ROOT)) for name in ("k40m", "k40m_x2_ethernet")})
+    return LayrubRuns({name: shipped_server(name) for name in ("k40m", "k40m_x2_ethernet")})
 
 
 def test_blobs_of_lenet_are_data_and_diffs_of_its_maps(runs: LayrubRuns) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from reports.public2026.report import paper_report
 from tests.captured_steps import chain
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
 from vdnnsim.claims.public2026.measurements import (
@@ -30,7 +30,6 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.units import MIB, Precision
 
 CARD = "titan_xp"
@@ -49,7 +48,7 @@ def peak_row(setup: Setup, batch_size: int, nbytes: float) -> PeakMemory:
 def board_of(
     *rows: AnyRow, capture: Capture | None = None, is_fitted: Callable[[AnyRow], bool] = lambda _: False
 ) -> Scoreboard:
-    machines = {CARD: read_profile(find_profile(CARD, ROOT))}
+    machines = {CARD: shipped_server(CARD)}
     return Scoreboard(
         PublicRuns(machines, capture, asked_batches(rows)),
         tuple(each for each in rows if isinstance(each, StepTime)),
@@ -123,7 +122,7 @@ def test_a_peak_is_that_of_a_script_that_searches_where_it_does(monkeypatch: pyt
     frees these 22, and asks for 32 itself.
     """
     step = with_convolutions(work(batch_size=640), work(*BOTH, batch_size=640))
-    machines = {MEMORY_HARDWARE: read_profile(find_profile(MEMORY_HARDWARE, ROOT))}
+    machines = {MEMORY_HARDWARE: shipped_server(MEMORY_HARDWARE)}
     row = PeakMemory(FOREIGN, 640, 1.0, Estimates(faketensor=1.0))
 
     def simulated() -> int:

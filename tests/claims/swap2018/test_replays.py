@@ -4,11 +4,10 @@ import msgspec
 import pytest
 
 from reports.swap2018.readings import ReadRuns, SwapReading, behind_one_port
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from vdnnsim.claims.claim import Claim, Verdict
 from vdnnsim.claims.swap2018.runs import METRICS, FirstRow, Place, ServerRuns, first_row
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Topology
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.algorithms import Algorithms
@@ -117,7 +116,7 @@ def test_the_time_of_a_framework_is_added_to_each_iteration(swap_runs: ServerRun
 @pytest.fixture(scope="module")
 def four() -> Topology:
     """Two switches with two GPUs each, and a port of the host for each switch."""
-    topology = read_profile(find_profile("p100_x4", ROOT)).topology
+    topology = shipped_server("p100_x4").topology
     assert topology is not None
     return topology
 
@@ -141,7 +140,7 @@ def test_behind_one_port_all_four_gpus_share_a_link(four: Topology) -> None:
 
 
 def test_memory_and_first_rows_without_swap(swap_runs: ServerRuns) -> None:
-    server = read_profile(find_profile("titan_xp", ROOT))
+    server = shipped_server("titan_xp")
     kept = SwapReading("x", kept_fraction=0.25, one_root=True).change(server)
     assert kept.gpu.memory_bytes == 9 * 2**30, "3/4 of 12 GiB"
     assert kept.topology is None, "one GPU on a link of its own stays so"

@@ -1,13 +1,11 @@
 """What was tried so that a model fits, on a card of 105 bytes: 100 leave room for peaks that are 5 % too low."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 
+from tests.machines import shipped_server
 from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes
-from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import GIB, MIB
 
 PLAIN = Way(
@@ -67,7 +65,7 @@ def test_the_best_way_is_first() -> None:
 
 def test_a_limit_is_a_round_size() -> None:
     """24 GiB less 5 % less a context of 0.4 GiB are 22.457 GiB; 512 MiB less 100 are 387.6 MiB; no memory is none."""
-    gpu = load_profile(Path(shipped_folder(PROFILES) / "rtx_4090.yaml")).server.gpu
+    gpu = shipped_server("rtx_4090").gpu
     sizes = ((24 * GIB, 2 * GIB // 5, int(22.4 * GIB)), (512 * MIB, 100 * MIB, 387 * MIB), (0, 1, 0))
     for memory, context, limit in sizes:
         assert limit_bytes(replace(gpu, memory_bytes=memory, context_bytes=context)) == limit

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.captured_steps import chain
+from tests.machines import shipped_server
 from vdnnsim.analysis.measured_step import (
     larger,
     measured_link,
@@ -16,8 +17,6 @@ from vdnnsim.analysis.measured_step import (
 )
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.hardware.server import Link
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
@@ -28,7 +27,7 @@ from vdnnsim.scenario.simulator import Simulator
 
 
 def replayed(policy: str) -> IterationTrace:
-    server = load_profile(find_profile("rtx_4090", shipped_folder(PROFILES))).server
+    server = shipped_server("rtx_4090")
     simulator = Simulator.of(CapturedWorkload.of(chain(3)), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
     return simulator.run(resolve_policy(policy, known_policies()), simulator.oracle())[0].trace
 

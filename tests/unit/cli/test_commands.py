@@ -9,9 +9,10 @@ import click
 import pytest
 
 from tests.command_line import ROOT, SMALL, csv_rows, vdnnsim
+from tests.machines import shipped_server
 from vdnnsim.cli import cli
 from vdnnsim.dnn.networks import NETWORK_NAMES
-from vdnnsim.hardware.profile import load_profile, shipped_profiles
+from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.units import format_bytes
 
@@ -157,7 +158,7 @@ def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     # List has the source of every figure.
     done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
     rows = {row["figure"]: row for row in csv_rows(tmp_path / "all.csv")}
-    figures = load_profile(ROOT / "hw_profiles" / "a100_40gb.yaml").server.figures
+    figures = shipped_server("a100_40gb").figures
     assert [each.path for each in figures] == [name for name in rows if name != "kernels"]
     assert (rows["gpu.multiprocessors"]["value"], rows["gpu.multiprocessors"]["origin"]) == ("108", "datasheet")
     assert rows["host.dispatch_forward"]["source"].startswith("a DGX A100, ")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine
@@ -29,7 +29,6 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
@@ -219,7 +218,7 @@ def test_both_parameters_of_winograd_are_stated_or_none(toy_server: Server) -> N
 @pytest.mark.parametrize(("network", "batch_size"), [("vgg16", 64), ("googlenet", 128)])
 def test_no_kernel_exceeds_the_peak_of_the_dram(network: str, batch_size: int) -> None:
     """Of all algorithms on offer, for traffic and seconds come from one model; rooflines move what is compulsory."""
-    titan_x = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+    titan_x = shipped_server("titan_x_maxwell")
     workload = Workload(build_network(network), batch_size, optimizer=Optimizer.SGD)
     table = ServerCosts(titan_x).table(workload)
     for (index, phase), options in table.kernels.items():
@@ -242,7 +241,7 @@ def test_a_tiled_convolution_moves_all_tiles_twice_and_its_bias() -> None:
     """
     workload = Workload(build_network("vgg16"), 64)
     conv1_2 = next(layer.index for layer in workload.graph.layers if layer.name == "conv1_2")
-    titan_x = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+    titan_x = shipped_server("titan_x_maxwell")
     kernel = ServerCosts(titan_x).table(workload).find(conv1_2, Phase.FORWARD, FFT_TILING)
     assert kernel.dram_bytes == 1_644_314_624 + 4_599_054_336 + 1_644_167_168
     assert kernel.dram_bytes / kernel.seconds / 336e9 == pytest.approx(0.407, abs=0.0005)

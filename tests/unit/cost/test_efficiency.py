@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import ROOT, TOY_SERVER
+from tests.machines import shipped_server
+from tests.toy import TOY_SERVER
 from tests.unit.cost.test_efficiency_time import GPU, HALF, VALUES
 from vdnnsim.cost.efficiency import EfficiencyCosts
 from vdnnsim.cost.model import ServerCosts, StatedWorkspaces
@@ -18,7 +19,6 @@ from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType, Precision
 
@@ -146,7 +146,7 @@ def test_algorithms_of_a_table_take_the_time_of_the_model() -> None:
 
 def test_float32_of_a_profile_that_allows_tf32_is_multiplied_in_tf32() -> None:
     """As its table says; the same profile has TF32 as a type of its own, which takes as long."""
-    costs_of = ServerCosts(read_profile(ROOT / "hw_profiles" / "rtx_3090.yaml"))
+    costs_of = ServerCosts(shipped_server("rtx_3090"))
     seconds = [
         costs_of.table(Workload(build_network("tiny_residual"), 2, each)).fastest(0, Phase.FORWARD).seconds
         for each in (ElementType.FLOAT32, ElementType.TF32)
@@ -159,7 +159,7 @@ def test_a_weight_gradient_of_one_tile_is_split_among_multiprocessors() -> None:
 
     What is left of it are both operands in float16, 512 MB, at what products reach of the 936 GB/s of an RTX 3090.
     """
-    server = read_profile(ROOT / "hw_profiles" / "rtx_3090.yaml")
+    server = shipped_server("rtx_3090")
     machine = ServerCosts(server)
 
     def seconds(outputs: int) -> float:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines import shipped_server
 from tests.toy import kernel_table, toy_chain
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
@@ -15,16 +16,13 @@ from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Figure, Origin, Server
 from vdnnsim.units import ElementType
-
-TITAN_X = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
 
 
 @pytest.fixture(scope="module")
 def titan_x() -> Server:
-    return read_profile(TITAN_X)
+    return shipped_server("titan_x_maxwell")
 
 
 @pytest.mark.sampled(3)

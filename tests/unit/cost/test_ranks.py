@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.captured_steps import sharded
+from tests.machines import shipped_server
 from tests.refusals import refusal
-from tests.shipped.test_shipped_profiles import server
 from vdnnsim.cost.collectives import Cluster
 from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -47,7 +47,7 @@ def test_nccl_takes_a_buffer_of_each_protocol_for_every_channel() -> None:
     ],
 )
 def test_channels_of_a_group(name: str, ranks: int, stride: int, channels: int) -> None:
-    topology = server(name).topology
+    topology = shipped_server(name).topology
     assert topology is not None
     collective = Collective(CollectiveKind.ALL_GATHER, 1, "float32", ranks, stride)
     assert Cluster(topology, 32 if topology.cards else 8).channels(collective) == channels
@@ -55,13 +55,13 @@ def test_channels_of_a_group(name: str, ranks: int, stride: int, channels: int) 
 
 def test_each_group_of_a_rank_has_buffers_of_its_own() -> None:
     """24 channels of eight ranks, and 24 of each other one; sends are left out. All else of the machine stays."""
-    machine = server("h100_x8")
+    machine = shipped_server("h100_x8")
     pair = Collective(CollectiveKind.ALL_REDUCE, 16, "float32", 2)
     send = Collective(CollectiveKind.SEND, 16, "float32", 2, 4)
     found = machine_of_rank("h100_x8.yaml", machine, of_ranks(8, pair, send))
     assert found.gpu.context_bytes == machine.gpu.context_bytes + 48 * CHANNEL
     assert replace(found, gpu=machine.gpu) == machine
-    assert machine_of_rank("rtx_4090.yaml", server("rtx_4090"), sharded()) == server("rtx_4090")
+    assert machine_of_rank("rtx_4090.yaml", shipped_server("rtx_4090"), sharded()) == shipped_server("rtx_4090")
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,6 @@ def test_each_group_of_a_rank_has_buffers_of_its_own() -> None:
     ],
 )
 def test_machines_without_a_gpu_for_each_rank_are_refused(name: str, ranks: int, message: str) -> None:
-    assert refusal(ProfileError, machine_of_rank, f"{name}.yaml", server(name), of_ranks(ranks)).startswith(message)
+    assert refusal(ProfileError, machine_of_rank, f"{name}.yaml", shipped_server(name), of_ranks(ranks)).startswith(
+        message
+    )

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines import shipped_server
 from tests.toy import TOY_LIMITS, overflow_of, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import PolicyError
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Offload, Prefetch, Stream
@@ -130,7 +130,7 @@ def test_vgg16_pages_at_the_rate_of_the_paper(latency: str, bytes_per_s: float) 
     base(p) of VGG-16 (256) takes 28 GiB of the 12 GiB, so that it pages, and all of its maps are whole pages.
     """
     workload = Workload(build_network("vgg16"), 256)
-    server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+    server = shipped_server("titan_x_maxwell")
     simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
     trace = simulator.run(PageMigration(page_latency=latency), simulator.oracle())[0].trace

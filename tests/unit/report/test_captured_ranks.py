@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.captured_steps import offloading, sharded, staged
+from tests.machines import shipped_profile
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Communicate, Stream
 from vdnnsim.policies.pytorch import PyTorch
@@ -58,8 +57,8 @@ def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
 def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
     """Both stages train the same two samples."""
     first, last = staged()
-    profile = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
-    asked = scenario_of(CapturedModel(first, pipeline=(first, last)), "staged", profile, (PyTorch(),))
+    model = CapturedModel(first, pipeline=(first, last))
+    asked = scenario_of(model, "staged", shipped_profile("h100_x8"), (PyTorch(),))
     result = run_scenario(asked)
     assert (asked.gpus, asked.batches, len(result.results)) == (2, 1, 2)
     (line,) = contention_lines(result)
@@ -74,7 +73,7 @@ def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> Non
 
 def test_a_report_of_shards_on_the_host() -> None:
     """What is copied is no buffer, so the picture of memory has no host; the update is a bar on a stream of its own."""
-    profile = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
+    profile = shipped_profile("h100_x8")
     result = run_scenario(scenario_of(CapturedModel(offloading()), "offloading", profile, (PyTorch(),)))
     with house_style():
         assert len(memory_figure(result, result.subject).axes) == 1

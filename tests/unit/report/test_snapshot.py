@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.captured_steps import chain
+from tests.machines import shipped_server
 from tests.nested import changed
 from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.analysis.results import ScenarioResult
@@ -16,7 +17,6 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, memory_choice
 from vdnnsim.memory.settings import AllocatorSettings, parse_settings
@@ -59,7 +59,7 @@ def replayed(workload: Workload, server: Server, model: MemoryChoice, *policies:
 def run_of(
     model: MemoryChoice, memory_bytes: int | None = None, *policies: str, network: str = "alexnet"
 ) -> ScenarioResult:
-    server = read_profile(find_profile("titan_x_maxwell", Path()))
+    server = shipped_server("titan_x_maxwell")
     if memory_bytes is not None:
         server = changed(server, "gpu", memory_bytes=memory_bytes)
     return replayed(Workload(build_network(network), 8), server, model, *(policies or ("pytorch(m)",)))
@@ -69,7 +69,7 @@ def run_of_captured(
     step: CapturedStep, model: MemoryChoice = MemoryModel.PYTORCH, memory_bytes: int | None = None
 ) -> ScenarioResult:
     """Replay a captured step on an A100, or on one with less memory beside its context."""
-    server = read_profile(find_profile("a100_40gb", Path()))
+    server = shipped_server("a100_40gb")
     if memory_bytes is not None:
         server = changed(server, "gpu", memory_bytes=server.gpu.context_bytes + memory_bytes)
     return replayed(CapturedWorkload.of(step), server, model, "pytorch")

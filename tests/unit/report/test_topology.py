@@ -1,12 +1,11 @@
 from dataclasses import replace
-from pathlib import Path
 
+from tests.machines import shipped_server
 from tests.unit.report.test_terminal import printed
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.report.tables.topology import topology_tree
 
-TITAN = read_profile(Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml")
+TITAN = shipped_server("titan_x_maxwell")
 DRAM = TopologyLink("memory-socket0", 68e9, 68e9, 0.0, Sharing.SHARED, kind="DDR4")
 NVLINK = TopologyLink("gpu0-gpu1", 20e9, 19e9, 1e-6, Sharing.SPLIT_DUPLEX, kind="NVLink 1")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import csv_rows, vdnnsim
+from tests.machines import shipped_server
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, kernel_table_text
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.hardware.write import kernels_beside, write_profile
 
@@ -51,7 +51,7 @@ def measured(network: str) -> list[KernelRow]:
 
 def calibrated(folder: Path, rows: list[KernelRow]) -> Server:
     """Write the machine with a table of its kernels and without a cost model."""
-    titan = read_profile(find_profile("titan_x_maxwell", ROOT))
+    titan = shipped_server("titan_x_maxwell")
     figures = tuple(figure for figure in titan.figures if not figure.path.startswith("cost_model"))
     path, table = folder / "mine.yaml", kernel_table_text(rows)
     server = replace(

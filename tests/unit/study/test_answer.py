@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 from markupsafe import escape
 
 from tests.captured_steps import Recording, X, Y, chain, sharded
+from tests.machines import shipped_profile
 from tests.nested import changed
 from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes, ranked
 from vdnnsim.analysis.results import ScenarioResult
@@ -18,7 +18,6 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind, Storage
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.document import Block, Bullets, Code, Document, Heading, Prose, Table
@@ -37,14 +36,13 @@ from vdnnsim.study.answer_replays import AnswerReplays, held_bytes
 from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.units import Precision, format_bytes, format_seconds
 
-PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
 MIB = 2**20
 TYPES = known_policies()
 
 
 def asked(model: CapturedModel, capacity: int, *policies: str) -> Scenario:
     """Return the scenario of a model on a card of so many bytes, whose memory has no gaps; by default `pytorch`."""
-    profile = changed(load_profile(PROFILE), "server.gpu", memory_bytes=capacity, context_bytes=0)
+    profile = changed(shipped_profile("rtx_4090"), "server.gpu", memory_bytes=capacity, context_bytes=0)
     chosen = tuple(resolve_policy(each, TYPES) for each in policies or ("pytorch",))
     return replace(scenario_of(model, "x", profile, chosen), memory_model=MemoryModel.IDEAL)
 
@@ -400,7 +398,6 @@ def test_a_rank_is_tried_on_cards_with_links_to_the_others() -> None:
     of_all = msgspec.structs.replace(sharded(), ranks=8, parallel="fsdp=8")
     first = msgspec.structs.replace(of_all.storages[0], nbytes=100 * 2**30)
     model = CapturedModel(msgspec.structs.replace(of_all, storages=(first, *of_all.storages[1:])))
-    profile = load_profile(PROFILE.with_name("h100_x8.yaml"))
-    scenario = scenario_of(model, "x", profile, (resolve_policy("pytorch", TYPES),))
+    scenario = scenario_of(model, "x", shipped_profile("h100_x8"), (resolve_policy("pytorch", TYPES),))
     _, made = answered(replace(scenario, memory_model=MemoryModel.IDEAL))
     assert [way.hardware for way in of(made, Change.CARD)] == ["h200_x8"]

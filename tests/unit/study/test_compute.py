@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 
+from tests.machines import shipped_server
 from tests.nested import changed
 from tests.toy import ROOT
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
@@ -220,5 +220,5 @@ def test_tf32_is_for_a_machine_that_states_or_measured_it(tmp_path: Path) -> Non
 def test_a_peak_can_be_set_beside_a_kernel_table(tmp_path: Path) -> None:
     resolver = Resolver(scenario(tmp_path), tmp_path)
     found = resolver.resolve({"policy": Base(), "hardware": "h200", "gpu.peak.float32": 1e12})
-    assert read_profile(ROOT / "hw_profiles" / "h200.yaml").kernels is not None
+    assert shipped_server("h200").kernels is not None
     assert found.error == ""

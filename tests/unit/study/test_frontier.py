@@ -13,12 +13,12 @@ import pytest
 
 from tests.captured_steps import chain
 from tests.command_line import SMALL, csv_rows, vdnnsim
+from tests.machines import shipped_profile
 from tests.nested import changed
 from tests.unit.scenario.test_compare import Picky
 from tests.unit.study.test_largest_batch import BASE, LEAST, NONE, scenario
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.errors import PolicyError
-from vdnnsim.hardware.profile import load_profile
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
@@ -30,7 +30,6 @@ from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.frontier import find_frontier
 
-PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
 MOVE = VdnnAll(algorithms=LEAST)
 BOUND_S = 1e-9
 
@@ -169,7 +168,7 @@ def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
 
 def test_a_planner_that_reserves_ahead_goes_from_its_least_plan_to_what_it_uses() -> None:
     """Not to the unlimited memory that it would reserve: 5 % more than lives at most, beside the context."""
-    profile = load_profile(PROFILE)
+    profile = shipped_profile("rtx_4090")
     asked = scenario_of(CapturedModel(chain(2_000_000)), "x", profile, (Optimal(),))
     found = find_frontier(asked, Optimal(), 3, Steps())
     most = run_scenario(asked).results[0].metrics.max_memory_bytes

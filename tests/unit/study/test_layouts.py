@@ -8,14 +8,13 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from tests.captured_steps import sharded, staged
+from tests.machines import shipped_profile, shipped_server
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import CaptureError
-from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import load_profile
 from vdnnsim.report.layouts import (
     LAYOUTS,
     SCALING,
@@ -34,7 +33,7 @@ from vdnnsim.study import layouts
 from vdnnsim.study.layouts import layouts_of, rank_layouts, scale_layouts
 from vdnnsim.units import ElementType
 
-SERVER = load_profile(shipped_folder(PROFILES) / "h100_x8.yaml")
+SERVER = shipped_profile("h100_x8")
 GIB = 2**30
 
 
@@ -165,7 +164,7 @@ def test_peak_of_float32_products(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ranking.peak_type is ElementType.TF32
         assert ranking.ranked[0].flop_ratio == ratio
     assert SERVER.server.product_type(ElementType.BFLOAT16) is ElementType.BFLOAT16
-    without = load_profile(shipped_folder(PROFILES) / "h200_without_tf32.yaml").server
+    without = shipped_server("h200_without_tf32")
     assert without.product_type(ElementType.FLOAT32) is ElementType.FLOAT32
 
 

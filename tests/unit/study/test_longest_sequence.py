@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.captured_steps import chain, sequences
-from tests.command_line import ROOT, csv_rows
+from tests.command_line import csv_rows
+from tests.machines import shipped_profile
 from tests.nested import changed
 from vdnnsim.cli import cli
-from vdnnsim.cost.model import checked_profile
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import sample_of
@@ -102,8 +102,7 @@ class Captures:
         self.asked: list[list[int]] = []
         self._step_of = step_of
         model = CapturedModel(step_of(tokens), capture_lengths=self._capture)
-        profile = checked_profile(ROOT / "hw_profiles" / "rtx_4090.yaml")
-        scenario = scenario_of(model, "captured", profile, (PyTorch(),))
+        scenario = scenario_of(model, "captured", shipped_profile("rtx_4090"), (PyTorch(),))
         memory_bytes += scenario.server.gpu.context_bytes
         self.scenario = changed(scenario, "server.gpu", memory_bytes=memory_bytes)
 
@@ -193,6 +192,6 @@ def test_a_search_that_ends_early_says_how_far_it_came() -> None:
     ("step", "why"), [(chain(2), "reads no sequences of tokens"), (sequences(1024), "is captured in files")]
 )
 def test_what_has_no_other_length_is_refused(step: CapturedStep, why: str) -> None:
-    profile = checked_profile(ROOT / "hw_profiles" / "rtx_4090.yaml")
+    scenario = scenario_of(CapturedModel(step), "captured", shipped_profile("rtx_4090"), (PyTorch(),))
     with pytest.raises(StudyError, match=why):
-        longest_sequences(scenario_of(CapturedModel(step), "captured", profile, (PyTorch(),)))
+        longest_sequences(scenario)

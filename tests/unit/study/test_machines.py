@@ -9,6 +9,7 @@ import pytest
 
 from tests.captured_steps import sharded
 from tests.command_line import ROOT, csv_rows
+from tests.machines import shipped_profile, shipped_server
 from tests.nested import changed
 from tests.overlaps import overlapping
 from tests.refusals import refusal
@@ -18,8 +19,6 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import ScenarioError
-from vdnnsim.files.packaged import PROFILES, shipped_folder
-from vdnnsim.hardware.profile import load_profile, read_profile
 from vdnnsim.hardware.server import Origin
 from vdnnsim.planning.deadline import PAST, Deadline
 from vdnnsim.policies.interface import Policy
@@ -90,7 +89,7 @@ def test_labels_of_rows_stay_in_the_picture() -> None:
 def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     """Two profiles of one card share a row; a machine with one GPU is none for a scenario on two."""
     scenario = read(tmp_path, SCENARIO)
-    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2", "p100_x4")]
+    profiles = [*map(shipped_profile, ("t4", "p100_x2", "p100_x4"))]
     ranking = rank_machines(scenario, profiles)
     assert {each.names for each in ranking.offers} == {("p100_x2", "p100_x4"), ("t4",)}
     assert [each.iteration_s for each in ranking.offers] == sorted(each.iteration_s for each in ranking.offers)
@@ -119,7 +118,7 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
 def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
     """Without time none is tried, with a clock that stands still all are."""
     scenario = read(tmp_path, SCENARIO)
-    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2")]
+    profiles = [*map(shipped_profile, ("t4", "p100_x2"))]
     ranking = rank_machines(scenario, profiles, deadline=PAST)
     tried = " and ".join(each.label for each in scenario.policies)
     assert [each.reason for each in ranking.unfit] == [f"not tried in time: {tried}"] * 2
@@ -135,9 +134,7 @@ def test_what_does_not_fit_a_large_card_is_not_planned_for_a_small_one(
     """VGG-16 (1024) needs more than 80 GB under base(p), which memory does not decide: small cards are not planned."""
     scenario = read(tmp_path, SCENARIO.replace("tiny_linear, batch_size: 4", "vgg16, batch_size: 1024"))
     scenario = replace(scenario, policies=scenario.policies[:1])
-    profiles = [
-        load_profile(shipped_folder(PROFILES) / f"{each}.yaml") for each in ("titan_xp", "rtx_4090", "a100_80gb")
-    ]
+    profiles = [*map(shipped_profile, ("titan_xp", "rtx_4090", "a100_80gb"))]
     planned: list[str] = []
     replayed = policies_on_machine._replayed  # noqa: SLF001
 
@@ -159,7 +156,7 @@ def test_the_smallest_cards_that_hold_it_come_behind_the_largest(tmp_path: Path)
     scenario = read(tmp_path, SCENARIO.replace("tiny_linear, batch_size: 4", "vgg16, batch_size: 128"))
     scenario = replace(scenario, policies=scenario.policies[:1])
     names = ("titan_xp", "a40", "rtx_4090", "a100_80gb")
-    profiles = [load_profile(shipped_folder(PROFILES) / f"{each}.yaml") for each in names]
+    profiles = [*map(shipped_profile, names)]
     found: list[Offer | Unfit] = []
     rank_machines(scenario, profiles, first_where_it_fits=True, done=found.append)
     assert [each.name for each in found] == ["a100_80gb", "rtx_4090", "a40", "titan_xp"]
@@ -169,7 +166,7 @@ def test_the_smallest_cards_that_hold_it_come_behind_the_largest(tmp_path: Path)
 
 def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path) -> None:
     """Of AlexNet in 800 MiB: (p) does not fit; (m) does, and is faster than if it offloaded as well."""
-    profile = load_profile(shipped_folder(PROFILES) / "titan_x_maxwell.yaml")
+    profile = shipped_profile("titan_x_maxwell")
     asked = SCENARIO.replace("tiny_linear, batch_size: 4", "alexnet, batch_size: 64")
     scenario = read(tmp_path, asked.replace("vdnn_all(p)]", "vdnn_all(m), base(m)]"))
     fastest, slowest, between = scenario.policies
@@ -202,7 +199,7 @@ def test_wrong_prices_are_refused_in_a_line(tmp_path: Path, text: str, message: 
 def test_a_captured_model_fits_with_the_margin_of_run() -> None:
     """What a rank of two takes fits memory that is larger by 5 %, and not by 2 %."""
     step = msgspec.structs.replace(sharded(), ranks=2)
-    profile = load_profile(shipped_folder(PROFILES) / "rtx_4090_x8.yaml")
+    profile = shipped_profile("rtx_4090_x8")
     scenario = scenario_of(CapturedModel(step), "x", profile, (PyTorch(),))
     (taken,) = (each.held_bytes for each in rank_machines(scenario, [profile]).offers)
 
@@ -223,7 +220,7 @@ def test_each_card_has_one_machine_with_enough_gpus() -> None:
     Of an H100 measured in float32 alone, and one with peaks of all types under another spelling, it is the latter.
     """
     names = ("h100_80gb_hbm3", "h100_sxm", "p100", "p100_x2", "p100_x4", "t4")
-    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in names]
+    profiles = [*map(shipped_profile, names)]
 
     def chosen(gpus: int) -> list[str]:
         return [each.server.name for each in one_of_each_card(profiles, gpus)]
@@ -232,7 +229,7 @@ def test_each_card_has_one_machine_with_enough_gpus() -> None:
         ["h100_sxm", p100, "t4"] for p100 in ("p100", "p100_x2", "p100_x4", "p100_x4")
     ]
     # A card that is shipped in servers alone is none for one GPU.
-    assert not one_of_each_card([load_profile(shipped_folder(PROFILES) / "h100_x8_96gb.yaml")], 1)
+    assert not one_of_each_card([shipped_profile("h100_x8_96gb")], 1)
 
 
 def test_of_twenty_measured_peaks_nineteen_are_within_the_stated_error() -> None:
@@ -276,7 +273,7 @@ def test_the_expected_error_is_that_of_steps_of_the_same_kind(
 ) -> None:
     """Of the same card, precision, kind of network and execution; of others it is not known."""
     workload = Workload.in_precision(build_network(network), 8, precision, Optimizer.SGD)
-    profile = load_profile(shipped_folder(PROFILES) / f"{card}.yaml")
+    profile = shipped_profile(card)
     found = trust_in(profile, workload, {Origin.FITTED: 1.0}, compiled=compiled)
     assert (found.error is not None, found.rows > 0) == (is_known, is_known)
 
@@ -298,7 +295,7 @@ def test_trust_in_a_machine_in_words(trust: Trust, resting: str, expected: str) 
 def test_a_rank_needs_a_machine_for_all_ranks(tmp_path: Path) -> None:
     """Of one of two ranks: eight RTX 4090 have the other, and NCCL takes two channels of 9,633,792 B; one has not."""
     step = msgspec.structs.replace(sharded(), ranks=2)
-    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("rtx_4090", "rtx_4090_x8")]
+    profiles = [*map(shipped_profile, ("rtx_4090", "rtx_4090_x8"))]
     scenario = scenario_of(CapturedModel(step), "x", profiles[1], (PyTorch(),))
     ranking = rank_machines(scenario, profiles)
     assert [each.names for each in ranking.offers] == [("rtx_4090_x8",)]
@@ -307,7 +304,7 @@ def test_a_rank_needs_a_machine_for_all_ranks(tmp_path: Path) -> None:
     ]
     resolved = Resolver(scenario, tmp_path).resolve({"hardware": "rtx_3090_x4", "policy": PyTorch()})
     assert resolved.scenario is not None
-    alone = read_profile(shipped_folder(PROFILES) / "rtx_3090_x4.yaml").gpu
+    alone = shipped_server("rtx_3090_x4").gpu
     assert resolved.scenario.server.gpu.context_bytes == alone.context_bytes + 2 * 9_633_792
     refused = Resolver(scenario, tmp_path).resolve({"hardware": "rtx_3090", "policy": PyTorch()})
     assert "has one GPU, expected 2" in refused.error

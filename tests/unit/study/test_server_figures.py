@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines import shipped_server
 from tests.toy import TOY_SERVER
 from tests.two_gpus import SERVER
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.errors import StudyError
 from vdnnsim.hardware.copies import Direction, MeasuredCopies
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.study.points.server_figures import with_figures
 
@@ -55,7 +55,7 @@ def test_the_latency_of_a_link_is_that_of_the_way_to_the_host() -> None:
 
     With 30 us it is 0 and twice 15; where no link has any, all of it comes with the two of PCIe.
     """
-    server = read_profile(find_profile("p100_x2", Path()))
+    server = shipped_server("p100_x2")
     assert server.topology is not None
     assert server.link.latency_s == pytest.approx(10e-6)
     same = with_figures(server, {"link.latency": server.link.latency_s})
@@ -69,12 +69,12 @@ def test_the_latency_of_a_link_is_that_of_the_way_to_the_host() -> None:
 
 def test_links_keep_all_that_a_figure_does_not_change() -> None:
     """At twice the rate NCCL reaches twice its 16 GB/s of PCIe gen4; cards and sums of NVSwitch stay."""
-    server = read_profile(find_profile("rtx_4090_x8", Path()))
+    server = shipped_server("rtx_4090_x8")
     faster = with_figures(server, {"link.bandwidth": 50.2e9}).topology
     assert faster is not None
     assert {faster.links[hop.link].nccl_bytes_per_s for hop in faster.to_host(0)[:1]} == {32e9}
     assert not faster.peer_to_peer
-    cluster = read_profile(find_profile("h100_x8", Path()))
+    cluster = shipped_server("h100_x8")
     changed = with_figures(cluster, {"link.d2h": 27.6e9}).topology
     assert changed is not None
     assert cluster.topology is not None
@@ -83,7 +83,7 @@ def test_links_keep_all_that_a_figure_does_not_change() -> None:
 
 def test_nvlink_joins_the_gpus_of_a_server() -> None:
     """Both ways of every pair, in place of a bridge; the way to the host stays. One GPU has none to be joined with."""
-    server = read_profile(find_profile("rtx_3090_x2_nvlink", Path()))
+    server = shipped_server("rtx_3090_x2_nvlink")
     joined = with_figures(server, {"link.nvlink": 300e9})
     assert joined.topology is not None
     assert server.topology is not None
@@ -91,4 +91,4 @@ def test_nvlink_joins_the_gpus_of_a_server() -> None:
     assert joined.topology.alone_bytes_per_s(joined.topology.between(0, 1)) == 300e9
     assert joined.topology.to_host(1) == server.topology.to_host(1)
     with pytest.raises(StudyError, match=r"rtx_4090: link\.nvlink: found one GPU"):
-        with_figures(read_profile(find_profile("rtx_4090", Path())), {"link.nvlink": 300e9})
+        with_figures(shipped_server("rtx_4090"), {"link.nvlink": 300e9})

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.toy import ROOT
+from tests.machines import shipped_server
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused
-from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Offload, Paged, Prefetch
@@ -20,7 +19,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.validation.method import Method, given_durations
 from vdnnsim.validation.row import predicted_peaks
 
-MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+MAXWELL = shipped_server("titan_x_maxwell")
 
 
 @dataclass(frozen=True)
