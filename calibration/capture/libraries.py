@@ -2,7 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from torch import nn
 
+from vdnnsim.dnn.captured_step import ProgramText
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of, one_line, quote
 
@@ -28,6 +29,7 @@ class NamedModel:
         tokens: of its longest sequence; None where it takes none.
         arguments: makes its keyword arguments from batch size, tokens and sizes of an image; None where it takes an
             image alone, or needs `--inputs`.
+        text: how it is made, in Python.
     """
 
     make: Callable[[], nn.Module]
@@ -35,6 +37,7 @@ class NamedModel:
     tokens: int | None = None
     arguments: Callable[[int, int, tuple[int, ...]], dict[str, Any]] | None = None
     note: str = ""
+    text: ProgramText = field(default_factory=ProgramText)
 
 
 def library(name: str) -> ModuleType:
@@ -84,9 +87,12 @@ def torchvision_model(name: str) -> NamedModel:
     models = import_module("torchvision.models")
     weights = list(models.get_model_weights(name))
     family = models.get_model_builder(name).__module__
-    make = partial(models.get_model, name, weights=None, **_without_weights(family))
+    arguments = {"weights": None, **_without_weights(family)}
+    make = partial(models.get_model, name, **arguments)
+    words = "".join(f", {key}={value}" for key, value in arguments.items())
+    text = ProgramText(("import torchvision",), f'torchvision.models.get_model("{name}"{words})')
     if ".detection" in family or ".optical_flow" in family:
-        return NamedModel(make)  # takes lists of images and targets, or pairs of images
+        return NamedModel(make, text=text)  # takes lists of images and targets, or pairs of images
     # Some weights are for larger images than the model's own size.
     crops = [_side(each.transforms.keywords) for each in weights]
     side = min((crop for crop in crops if crop), default=224)
@@ -95,6 +101,7 @@ def torchvision_model(name: str) -> NamedModel:
         make,
         image=(3, *frames, side, side),
         note=f"clips of {frames[0]} frames are assumed" if frames else "",
+        text=text,
     )
 
 
@@ -117,4 +124,8 @@ def timm_model(name: str) -> NamedModel:
         raise unknown_name("timm", name, timm.list_models())
     # A deprecated name has no configuration.
     size = getattr(timm.get_pretrained_cfg(name), "input_size", None)
-    return NamedModel(lambda: timm.create_model(name, pretrained=False), image=tuple(size) if size else None)
+    return NamedModel(
+        lambda: timm.create_model(name, pretrained=False),
+        image=tuple(size) if size else None,
+        text=ProgramText(("import timm",), f'timm.create_model("{name}")'),
+    )

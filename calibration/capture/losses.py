@@ -26,6 +26,10 @@ class AssumedLoss:
         self._calls = 0
         self._labels: dict[tuple[int, int], torch.Tensor] = {}
         self._said: dict[str, None] = {}
+        self.text = ""
+        """The loss in Python, `{}` being the call of the model; empty where the mean of squares is taken for it."""
+        self.rows: tuple[int, ...] = ()
+        """Sizes of its labels; none where the model has its own loss."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -38,8 +42,9 @@ class AssumedLoss:
         """Return the loss, or raise CaptureError where the output has no tensor of floats."""
         batch = self._calls % self._accumulate
         self._calls += 1
-        own = _own_loss(output)
+        own, where = _own_loss(output)
         if own is not None:
+            self.text = f"{{}}{where}"
             return own
         leaves = tree_leaves(opened(output))
         tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.is_floating_point()]
@@ -50,6 +55,11 @@ class AssumedLoss:
             )
         trained = [each for each in tensors if each.requires_grad] or tensors
         losses = [self._of_tensor(each, batch, number) for number, each in enumerate(trained)]
+        path = _path_to(trained[0], output)
+        if self._labels and len(trained) == 1 and path is not None:
+            self.rows = tuple(trained[0].shape[:-1])
+            flat = "" if len(self.rows) == 1 else ".flatten(0, -2)"
+            self.text = f"cross_entropy({{}}{path}{flat}, labels{flat and '.flatten()'})"
         return losses[0] if len(losses) == 1 else torch.stack([each.float() for each in losses]).sum()
 
     def _of_tensor(self, tensor: torch.Tensor, batch: int, number: int) -> torch.Tensor:
@@ -66,11 +76,29 @@ class AssumedLoss:
         return cross_entropy(rows, self._labels[key])
 
 
-def _own_loss(output: Any) -> torch.Tensor | None:  # noqa: ANN401
-    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
+def _own_loss(output: Any) -> tuple[torch.Tensor | None, str]:  # noqa: ANN401
+    """Return the loss of an output, and where in it that is, in Python."""
+    if isinstance(output, Mapping):
+        found, path = output.get("loss"), '["loss"]'
+    else:
+        found, path = getattr(output, "loss", output), ".loss" if hasattr(output, "loss") else ""
     if isinstance(found, tuple | list) and found:
-        found = found[0]  # a loss before metrics
-    return found if isinstance(found, torch.Tensor) and found.numel() == 1 and found.is_floating_point() else None
+        found, path = found[0], f"{path}[0]"  # a loss before metrics
+    if isinstance(found, torch.Tensor) and found.numel() == 1 and found.is_floating_point():
+        return found, path
+    return None, ""
+
+
+def _path_to(tensor: torch.Tensor, output: Any) -> str | None:  # noqa: ANN401
+    """Return where in an output a tensor is, in Python; None where it is further within."""
+    if tensor is output:
+        return ""
+    if isinstance(output, tuple | list):
+        return next((f"[{at}]" for at, each in enumerate(output) if each is tensor), None)
+    form = '["{}"]' if isinstance(output, Mapping) else ".{}"
+    members = opened(output)
+    parts = members.items() if isinstance(members, dict) else ()
+    return next((form.format(name) for name, each in parts if each is tensor), None)
 
 
 def opened(output: Any) -> Any:  # noqa: ANN401 - as above

@@ -16,8 +16,9 @@ from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Program
+from calibration.capture.program_text import text_of_call
 from calibration.capture.request import LIBRARIES, LoopOptions
-from calibration.capture.request_capture import with_notes
+from calibration.capture.request_capture import with_loss
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
 from calibration.capture.wrapped import EAGER, as_module, refuse_spread
@@ -89,7 +90,7 @@ def captured_object(
         ),
     )
     step, tape = capture_with_tape(program, device)
-    return with_notes(step, assumed), tape
+    return with_loss(step, assumed, text_of_call(given, assumed)), tape
 
 
 def resized(inputs: Any, batch_size: int) -> Any:  # noqa: ANN401

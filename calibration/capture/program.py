@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from calibration.capture.request import LoopOptions
+from vdnnsim.dnn.captured_step import ProgramText
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
@@ -26,6 +27,7 @@ class Program(LoopOptions, frozen=True, kw_only=True):
         sample: `image` or `sequence`.
         sample_elements: tokens of a sequence; 1 for an image.
         versions: of libraries, `torch 2.13.0, timm 1.0.1`.
+        text: how the model is made, in Python.
         layout: over several GPUs; None for one. In a pipeline micro-batches overlap.
     """
 
@@ -39,6 +41,7 @@ class Program(LoopOptions, frozen=True, kw_only=True):
     sample_elements: int = 1
     versions: str = ""
     notes: tuple[str, ...] = ()
+    text: ProgramText = ProgramText()
     layout: Layout | None = None
 
     def check_layout(self) -> None:

@@ -27,10 +27,11 @@ from calibration.capture.libraries import (
 )
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Arguments, Program
+from calibration.capture.program_text import text_of_file, text_of_request
 from calibration.capture.request import LIBRARIES, Request
 from calibration.capture.transformers_models import configured_model, transformers_model, transformers_names
 from calibration.capture.user_code import inputs_maker, model_maker, sample_of
-from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep, ProgramText
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of, quote
@@ -84,12 +85,13 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
 
 
 def _completed(request: Request, program: Program, loss: AssumedLoss, step: CapturedStep) -> CapturedStep:
-    step = with_notes(step, loss)
+    arguments = program.make_inputs()
+    step = with_loss(step, loss, text_of_request(request, program.text, arguments, loss))
     if request.real:
         step = msgspec.structs.replace(step, notes=(*step.notes, _without_memory(request, step)))
     if request.inputs is None:
         return step
-    sample, elements = sample_of(program.make_inputs())
+    sample, elements = sample_of(arguments)
     if request.tokens and sample != "sequence":
         # It stands behind another argument.
         sample, elements = "sequence", request.tokens
@@ -106,8 +108,9 @@ def _without_memory(request: Request, real: CapturedStep) -> str:
         return f"without memory it cannot be captured: {failure}"
 
 
-def with_notes(step: CapturedStep, loss: AssumedLoss) -> CapturedStep:
-    return msgspec.structs.replace(step, notes=(*step.notes, *loss.notes))
+def with_loss(step: CapturedStep, loss: AssumedLoss, text: ProgramText) -> CapturedStep:
+    """Return a step with the notes of its loss, and the program in Python."""
+    return msgspec.structs.replace(step, notes=(*step.notes, *loss.notes), program=text)
 
 
 def program_of(request: Request) -> tuple[Program, AssumedLoss]:
@@ -137,6 +140,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         sample_elements=given.tokens if given.sample == "sequence" else 1,
         versions=", ".join(versions),
         notes=(*given.notes, *([lora.NOTE.format(request.lora)] if request.lora else ())),
+        text=named.text if named else text_of_file(request.model),
     )
     return program, loss
 

@@ -1,6 +1,7 @@
 """Models of transformers by type, by name on huggingface.co, or by a `config.json`, with random weights."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 
 from calibration.capture.hub_models import hub_model, hub_models
 from calibration.capture.libraries import NamedModel, library, library_version, timm_model, unknown_name
+from vdnnsim.dnn.captured_step import ProgramText
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import describe, describe_exception, file_name
 
@@ -56,7 +58,13 @@ def transformers_model(name: str) -> NamedModel:
     modeling = import_module("transformers.models.auto.modeling_auto")
     head = next((head for head, mapping in _HEADS if type(config) in getattr(modeling, mapping)), "AutoModel")
     source = f"the configuration of huggingface.co/{known.name}" if known else "its type's configuration"
-    return _with_inputs(config, head, partial(getattr(modeling, head).from_config, config), f"{head} of {source}")
+    made = _with_inputs(config, head, partial(getattr(modeling, head).from_config, config), f"{head} of {source}")
+    if known:
+        # Else weights get the type in which they were published.
+        words = f'{head}.from_pretrained("{known.name}", dtype=torch.float32)'
+        return replace(made, text=ProgramText((f"from transformers import {head}",), words))
+    text = f'{head}.from_config(AutoConfig.for_model("{kind}"))'
+    return replace(made, text=ProgramText((f"from transformers import AutoConfig, {head}",), text))
 
 
 def configured_model(path: Path) -> NamedModel:
@@ -97,7 +105,9 @@ def configured_model(path: Path) -> NamedModel:
             f"{file_name(path)}: architectures: found {describe(named)}, which is no class of "
             f"{library_version('transformers')}; {_OWN_CODE}"
         )
-    return _with_inputs(config, named, partial(model_class, config), f"{named} of {file_name(path)}")
+    made = _with_inputs(config, named, partial(model_class, config), f"{named} of {file_name(path)}")
+    text = f"{named}(AutoConfig.from_pretrained({str(path)!r}))"
+    return replace(made, text=ProgramText((f"from transformers import AutoConfig, {named}",), text))
 
 
 def _types() -> Any:  # noqa: ANN401 - transformers is not there where types are checked

@@ -29,7 +29,7 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
     Raises:
         CaptureError: the file cannot be imported, has no such name, or that makes no model.
     """
-    value = _named(words)
+    value = value_of(words)
     if isinstance(value, nn.Module):
         return lambda: value
     _check_callable(words, value, arguments=0, right="a function without arguments that returns a torch.nn.Module")
@@ -50,7 +50,7 @@ def inputs_maker(words: str, *sizes: int) -> Callable[[], Arguments]:
     Raises:
         CaptureError: the file cannot be imported, has no such name, or that is no function of so many sizes.
     """
-    value = _named(words)
+    value = value_of(words)
     right = "a function of the batch size" + " and the tokens of a sequence" * (len(sizes) > 1)
     _check_callable(words, value, arguments=len(sizes), right=right)
     return lambda: arguments_of(value(*sizes), _place(words, value))
@@ -87,7 +87,8 @@ def sample_of(arguments: Arguments) -> tuple[str, int]:
     return "image" if first is None or first.dim() == _OF_IMAGES else "sample", 1
 
 
-def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds
+def value_of(words: str) -> Any:  # noqa: ANN401 - whatever a file holds
+    """Return the value of `FILE.py:NAME`, or raise CaptureError where the file has none of this name."""
     path, name = split_words(words)
     module = _imported(path)
     found: Any = module

@@ -25,7 +25,7 @@ _SIZES: Final = frozenset(
     {"nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "copied_bytes", "work"}
 )
 """Keys whose numbers, and those within them, may grow."""
-_IGNORED: Final = frozenset({"notes"})
+_IGNORED: Final = frozenset({"notes", "program"})
 _EFFORTS: Final = (".flop", ".bytes_moved", ".work")
 
 
@@ -62,7 +62,7 @@ class _DiffersError(Exception):
 def interpolated(steps: Sequence[CapturedStep], quantity: Quantity, wanted: int) -> CapturedStep | Difference:
     """Return the step at a value of a quantity by as many others as are needed, or why there is none.
 
-    The notes are those of the first.
+    Notes and program are those of the first.
     """
     values = [quantity.of(each) for each in steps]
     if len(set(values)) < len(values):
@@ -146,10 +146,10 @@ def without_efforts(step: CapturedStep) -> CapturedStep:
 
 
 def difference(extended: CapturedStep, captured: CapturedStep) -> Difference | None:
-    """Return where an interpolated step differs from a capture, notes aside."""
+    """Return where an interpolated step differs from a capture, notes and program aside."""
     for key in CapturedStep.__struct_fields__:
         ours, theirs = getattr(extended, key), getattr(captured, key)
-        if key == "notes" or ours == theirs:
+        if key in _IGNORED or ours == theirs:
             continue
         place = key
         if isinstance(ours, tuple) and len(ours) == len(theirs):

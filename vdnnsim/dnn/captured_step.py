@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind, Step, StepOperation, Storage
+from vdnnsim.dnn.step import BufferKind, Data, Step, StepOperation, Storage
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
@@ -23,6 +23,24 @@ VERSION = 1
 """Of the file; raised when a key is renamed, removed or means something else."""
 
 _CUDA: Final = re.compile(r"cuda (\d{1,3})\.(\d{1,3})", re.ASCII)
+
+
+class ProgramText(Data, frozen=True):
+    """What was captured in expressions of Python, of which those are empty that its user alone knows.
+
+    Attributes:
+        imports: lines that the others need, beside `import torch`.
+        model: makes the model.
+        batch: makes what forward gets: one tensor, a tuple of arguments, or a dictionary of them by name.
+        labels: makes the labels of the loss, where the batch has none.
+        loss: of `model`, `batch` and `labels`.
+    """
+
+    imports: tuple[str, ...] = ()
+    model: str = ""
+    batch: str = ""
+    labels: str = ""
+    loss: str = ""
 
 
 class CapturedStep(Step, frozen=True, kw_only=True):
@@ -48,6 +66,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         micro_batches: of the batch, where these overlap, as in a pipeline, or differ, as where the last alone reduces
             gradients; they are replayed as they were captured.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
+        program: what was captured in Python, for lines that are printed to copy.
     """
 
     version: int
@@ -72,6 +91,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     position: int = 0
     micro_batches: int = 1
     lifetimes: bool = True
+    program: ProgramText = ProgramText()
 
     @property
     def update(self) -> str:

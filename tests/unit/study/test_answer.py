@@ -27,6 +27,7 @@ from vdnnsim.report.run.browser import html_text
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.report.tables.answer import answer_notes, answer_table, first_line, progress_row, sentences
 from vdnnsim.report.tables.changed_loops import how_to
+from vdnnsim.report.tables.training_script import script_begin
 from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
@@ -93,8 +94,9 @@ def test_what_is_tried_is_ranked_with_commands(large: tuple[Scenario, ScenarioRe
     ]
     blocks = blocks_of(result)
     codes = [each.text for each in blocks if isinstance(each, Code)]
-    assert codes[0].splitlines()[0].startswith("for part in batch.chunk(") or codes[0].startswith("vdnnsim apply ")
-    assert len(codes) == 3
+    assert codes[0] == script_begin(result)
+    assert codes[1].splitlines()[0].startswith("for start in range(0, 20000, ") or codes[1].startswith("vdnnsim apply ")
+    assert len(codes) == 1 + 3
     assert len(sentences(result)) == len(made.ways) + len(made.notes)
     assert all("  " in progress_row(way) for way in made.ways)
     assert rendered(Document(blocks))
@@ -177,7 +179,8 @@ def test_policies_are_replayed_in_the_pool_of_apply() -> None:
     assert of(made, Change.POLICY)[0].is_tight
     memory = limit_bytes(result.server.gpu) // MIB
     commands = [each.text for each in blocks_of(result) if isinstance(each, Code)]
-    assert any(each.endswith("-- python train.py") and f"--memory {memory}MiB" in each for each in commands)
+    command = next(each for each in commands if each.startswith(f"vdnnsim apply --memory {memory}MiB"))
+    assert command.endswith("-- python train.py  # your script")
 
 
 def test_faster_ways_are_shown_where_a_slow_policy_fits() -> None:
@@ -291,7 +294,7 @@ def test_expandable_segments_are_tried_against_pieces() -> None:
     before, after = of(made, Change.POLICY)
     assert (before.in_pieces, before.fits, after.fits, after.held_bytes) == (True, False, True, 80 * MIB)
     commands = [each.text for each in blocks_of(result) if isinstance(each, Code)]
-    assert "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py" in commands
+    assert "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py  # your script" in commands
     assert any("the addresses do not" in str(each) for each in blocks_of(result))
 
 
@@ -309,14 +312,13 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
         assert [(way.in_pieces, way.fits, way.untried) for way in found] == tried
         assert [way.expandable for way in found] == [False, True][: len(found)]
     words = msgspec.structs.replace(found[0], expandable=True, loop=Loop(optimizer="adamw_fused"))
-    assert how_to(result, words).splitlines()[1:] == [
-        "# and in a shell:",
-        "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py",
-    ]
+    assert how_to(result, words).endswith(
+        "\n# run by: PYTORCH_ALLOC_CONF=expandable_segments:True python train.py  # your script"
+    )
     planned = msgspec.structs.replace(found[0], expandable=True, loop=Loop(), policy="memonger(p)")
     assert how_to(result, planned) == (
         "PYTORCH_ALLOC_CONF=expandable_segments:True "
-        f"vdnnsim apply --policy 'memonger(p)' --hardware {planned.hardware} -- python train.py"
+        f"vdnnsim apply --policy 'memonger(p)' --hardware {planned.hardware} -- python train.py  # your script"
     )
 
 

@@ -12,6 +12,7 @@ from vdnnsim.files.messages import listed
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
 from vdnnsim.report.scale import percent, rate_cells
 from vdnnsim.report.tables.changed_loops import how_to
+from vdnnsim.report.tables.training_script import calls_script, script_begin, step_of
 from vdnnsim.units import format_bytes, format_seconds
 
 _HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "results", "why not")
@@ -50,9 +51,11 @@ def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
     rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
     can_be_done = ((rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight)
     best = [(rank, way) for rank, way in can_be_done if way.is_on_card][:_MOST]
-    shown = [
-        block for rank, way in best for block in (Prose(f"{rank}. {_title(result, way)}:"), Code(how_to(result, way)))
-    ]
+    lines = [(f"{rank}. {_title(result, way)}:", how_to(result, way)) for rank, way in best]
+    if any(calls_script(step_of(result), text) for _, text in lines):
+        begin = "The lines of Python below run behind these, with a batch and a loss of yours:"
+        lines.insert(0, (begin, script_begin(result)))
+    shown = [block for title, text in lines for block in (Prose(title), Code(text))]
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
     table = plain_table(header, rows, "run.json has all", left_out, folded=_FOLDED)
@@ -196,7 +199,7 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
             "micro-batch are compared among themselves alone, so that gradients are other ones."
         )
     elif any(way.change is Change.MICRO_BATCHES for way in ways):
-        yield "Micro-batches: `batch` and `loss_of` stand for your own; gradients add up to those of the whole batch."
+        yield "Micro-batches: gradients add up to those of the whole batch."
     if any(way.change is Change.MICRO_BATCHES for way in ways) and _normalizes(result):
         yield "`normalized in parts`: batch normalization sees a micro-batch."
     if any(way.change is Change.CARD for way in ways):

@@ -7,123 +7,170 @@ from typing import Final
 
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop, class_of_blocks
+from vdnnsim.dnn.kernel_work import ProductWork
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.training_loops import Loop, class_of_blocks
 from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
 from vdnnsim.policies.iterations.segments import is_sequence, modules
 from vdnnsim.policies.pytorch import pytorch_loop
+from vdnnsim.report.tables.training_script import definition, optimizer_line, step_lines, step_of
 from vdnnsim.units import GIB, MIB
 
 _IMPORTS: Final = {
     "partial": "from functools import partial",
     "bitsandbytes": "import bitsandbytes",
     "cross_entropy": "from torch.nn.functional import cross_entropy",
+    "pad": "from torch.nn.functional import pad",
     "checkpoint": "from torch.utils.checkpoint import checkpoint",
 }
 """By the name that a line uses."""
-_IN_SHELL: Final = "# and in a shell:"
+_RUN_BY: Final = "# run by: "
+_OR_BY: Final = "# or with the model as it is, by: "
+_SCRIPT: Final = "python train.py  # your script"
 SEARCH: Final = "optimal"
 """Of `apply` by default."""
 
 
 def how_to(result: ScenarioResult, way: Way) -> str:
-    lines = [*_updates(result, way.loop), *_sliced_loss(way.loop)]
-    lines += _checkpointed_blocks(result, way.loop)
-    if way.loop.precision:
-        lines.append('with torch.autocast("cuda", torch.bfloat16):  # around forward and the loss')
+    """Return a command, or lines of Python, which stand behind those of `script_begin` where they call `loss_of`."""
+    lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop)]
+    if way.loop.checkpointing:
+        lines += _checkpointed_blocks(step_of(result))
     recomputes = way.policy.startswith("checkpoint") and not way.is_applied
     if recomputes:
         lines += _checkpointed(result)
-    if way.change is Change.MICRO_BATCHES:
-        lines += (
-            f"for part in batch.chunk({way.rounds}):",
-            f"    (loss_of(model(part)) / {way.rounds}).backward()",
-            "optimizer.step(); optimizer.zero_grad()",
-        )
+    if lines or way.change in (Change.MICRO_BATCHES, Change.BATCH, Change.SEQUENCE) or way.loop.precision:
+        lines += step_lines(result, way)
     text = "\n".join(lines)
     lines = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", text)] + lines
     applies_too = recomputes and way.change is Change.MICRO_BATCHES
-    if applies_too:
-        lines.append("# or with the model as it is, in a shell:")
     policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
+    command = "" if lines else _SCRIPT
     if way.is_applied or applies_too:
         nbytes = limit_bytes(result.server.gpu)
-        lines += [_IN_SHELL] * bool(lines and not applies_too)
         memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
-        lines.append(f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- python train.py")
+        command = f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- {_SCRIPT}"
     elif way.expandable:
-        lines += [_IN_SHELL] * bool(lines)
         # Without a limit no memory is reserved ahead, so that it grows.
         is_plain = recomputes or way.policy.startswith("pytorch")
         applied = "" if is_plain else f"vdnnsim apply{policy} --hardware {way.hardware} -- "
-        lines.append(f"PYTORCH_ALLOC_CONF=expandable_segments:True {applied}python train.py")
-    elif way.change is Change.BATCH:
-        lines.append(f"loader = DataLoader(dataset, batch_size={way.batch_size})")
-    elif way.change is Change.SEQUENCE:
-        lines.append(f"batch = batch[:, :{way.tokens}]  # or shorter sequences from the data set")
-    return "\n".join(lines or ["python train.py"])
+        command = f"PYTORCH_ALLOC_CONF=expandable_segments:True {applied}{_SCRIPT}"
+    if lines and command:
+        command = (_OR_BY if applies_too else _RUN_BY) + command
+    return "\n".join((*lines, command) if command else lines)
 
 
 def _updates(result: ScenarioResult, loop: Loop) -> Iterator[str]:
     """Yield the lines of another optimizer, or of updates in groups or in backward."""
     if not (loop.optimizer or loop.in_backward or loop.param_groups):
         return
-    assert result.captured is not None, "loops are of captured models"
-    name, options = OPTIMIZERS[loop.optimizer or result.captured.base.optimizer]
-    module = "bitsandbytes.optim" if name.endswith("8bit") else "torch.optim"
-    # What decides memory; all else is the user's own.
-    words = "".join(f", {key}={value}" for key, value in options.items() if key in ("fused", "foreach", "momentum"))
+    step = step_of(result)
     if loop.in_backward:
-        yield f"optimizers = {{each: {module}.{name}([each]{words}) for each in model.parameters()}}"
+        made = optimizer_line(step, loop, "[each]").partition(" = ")[2]
+        yield f"optimizers = {{each: {made} for each in model.parameters()}}"
         yield "def update(parameter):"
-        yield "    optimizers[parameter].step(); optimizers[parameter].zero_grad()"
+        yield "    optimizers[parameter].step()"
+        yield "    optimizers[parameter].zero_grad()"
         yield "for each in model.parameters():"
         yield "    each.register_post_accumulate_grad_hook(update)  # in place of optimizer.step() in the loop"
     elif loop.param_groups:
         yield "parameters, n = list(model.parameters()), " + str(loop.param_groups)
         yield 'groups = [{"params": parameters[start::n]} for start in range(n)]'
-        yield f"optimizer = {module}.{name}(groups{words})"
+        yield optimizer_line(step, loop, "groups")
     else:
-        yield f"optimizer = {module}.{name}(model.parameters(){words})"
+        yield optimizer_line(step, loop)
 
 
-def _sliced_loss(loop: Loop) -> Iterator[str]:
-    """Yield the lines of a loss of one slice of the tokens after the other."""
+def _sliced_loss(result: ScenarioResult, loop: Loop) -> Iterator[str]:
+    """Yield the lines of a loss of one slice of the tokens after the other; for an own forward as a comment."""
     if not loop.loss_chunks:
         return
-    yield "def of_part(x, labels):  # in forward, for `hidden`, the input of the output layer"
-    yield '    return cross_entropy(self.head(x).float(), labels, reduction="sum")'
-    yield f"parts = zip(hidden.flatten(0, -2).chunk({loop.loss_chunks}), labels.flatten().chunk({loop.loss_chunks}))"
-    yield "loss = sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts) / labels.numel()"
+    step, chunks = step_of(result), loop.loss_chunks
+    text, head = step.program, _output_layer(step)
+    called, _, is_logits = text.loss.removeprefix("cross_entropy(").partition(".flatten(0, -2)")
+    shifts = _is_causal(step) and '"labels": ' in text.batch
+    total = "sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts)"
+    if not head or not (is_logits or shifts):
+        yield "# in your forward, of `hidden`, the input of the output layer `head`, and of labels:"
+        yield "# of_part = lambda x, wanted: cross_entropy(head(x), wanted, reduction='sum')"
+        yield f"# parts = zip(hidden.flatten(0, -2).chunk({chunks}), labels.flatten().chunk({chunks}))"
+        yield f"# loss = {total} / labels.numel()"
+        return
+    yield f"head = {head}.forward"
+    yield f"{head}.forward = lambda hidden: hidden  # so that the model returns what its output layer gets"
+    yield "def of_part(x, wanted):"
+    yield '    return cross_entropy(head(x), wanted, reduction="sum")'
+    body, count = [f"hidden, wanted = {called}.flatten(0, -2), labels.flatten()"], "wanted.numel()"
+    if shifts:
+        count = "(wanted != -100).sum()"
+        body = [
+            'inputs = {name: each for name, each in batch.items() if name != "labels"}',
+            "hidden = model(**inputs).logits.flatten(0, -2)",
+            'wanted = pad(batch["labels"], (0, 1), value=-100)[..., 1:].flatten()  # the next tokens',
+        ]
+    body += [f"parts = zip(hidden.chunk({chunks}), wanted.chunk({chunks}))", f"return {total} / {count}"]
+    yield from definition(step, body)
 
 
-def _checkpointed_blocks(result: ScenarioResult, loop: Loop) -> Iterator[str]:
+def _is_causal(step: CapturedStep) -> bool:
+    """Return whether a model of transformers predicts the next tokens."""
+    kind = step.modules[0].kind
+    return kind.startswith("transformers.") and kind.endswith(("ForCausalLM", "LMHeadModel"))
+
+
+def _output_layer(step: CapturedStep) -> str:
+    """Return the layer whose product a cross entropy gets, in Python; empty where no module computes it."""
+    of_forward = [each for each in step.operations if each.phase is Phase.FORWARD]
+    end = next((at for at, each in enumerate(of_forward) if "_log_softmax" in each.name), 0)
+    product = next((each for each in reversed(of_forward[:end]) if isinstance(each.work, ProductWork)), None)
+    if product is None:
+        return ""
+    module = step.modules[product.module]
+    parts = module.path.split(".") if module.kind.endswith(("Linear", "Conv1D")) else ()
+    return "".join(("model", *(f"[{each}]" if each.isdigit() else f".{each}" for each in parts))) if parts else ""
+
+
+def _checkpointed_blocks(step: CapturedStep) -> Iterator[str]:
     """Yield the lines that recompute each block, whatever it takes."""
-    if loop.checkpointing:
-        assert result.captured is not None, "loops are of captured models"
-        name = class_of_blocks(result.captured.base).rpartition(".")[2]
-        yield "for each in model.modules():"
-        yield f'    if type(each).__name__ == "{name}":'
-        yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
+    name = class_of_blocks(step).rpartition(".")[2]
+    yield from _without_cache(step)
+    yield "for each in model.modules():"
+    yield f'    if type(each).__name__ == "{name}":'
+    yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
+
+
+def _without_cache(step: CapturedStep) -> Iterator[str]:
+    """Yield the line without which the keys and values of transformers would grow as blocks run again."""
+    if step.modules[0].kind.startswith("transformers."):
+        yield "model.config.use_cache = False"
 
 
 def _checkpointed(result: ScenarioResult) -> Iterator[str]:
-    """Yield the lines that recompute as the policy does, in the user's forward."""
+    """Yield the lines that recompute as the policy does; for other models than sequences of blocks a comment."""
     workload = pytorch_loop(result.workload, set_to_none=True)
     parts = modules(workload)
     segments = equal_segments(parts, isqrt(len(parts)))
     if isinstance(workload, CapturedWorkload) and is_sequence(workload):
         size = max(1, len(parts) // len(segments))
-        yield "def section(x, blocks, *more):  # more: what your blocks take beside x"
-        yield "    for block in blocks:"
-        yield "        x = block(x, *more)"
+        name = class_of_blocks(workload.captured).rpartition(".")[2]
+        of_name = f'[each for each in model.modules() if type(each).__name__ == "{name}"]'
+        yield from _without_cache(workload.captured)
+        yield f"blocks = {of_name if name else 'list(model)'}"
+        yield "def section(forwards, x, *more, **named):  # of blocks that return what the next one gets first"
+        yield "    for forward in forwards:"
+        yield "        x = forward(x, *more, **named)"
         yield "    return x"
-        yield f"size, last = {size}, {size * (len(segments) - 1)}  # in forward, in place of the loop over blocks"
-        yield "for start in range(0, last, size):"
-        yield "    x = checkpoint(section, x, blocks[start : start + size], *more, use_reentrant=False)"
-        yield "x = section(x, blocks[last:], *more)"
+        yield f"for start in range(0, {size * (len(segments) - 1)}, {size}):"
+        yield f"    first, *others = blocks[start : start + {size}]"
+        yield "    forwards = [each.forward for each in (first, *others)]"
+        yield "    first.forward = partial(checkpoint, section, forwards, use_reentrant=False)"
+        yield "    for each in others:"
+        yield "        each.forward = lambda x, *more, **named: x  # it runs in its section"
         return
     layers = workload.graph.layers
     where = listed([f"{layers[each.layers[0]].name} to {layers[each.layers[-1]].name}" for each in segments[:-1]])
-    yield f"x = checkpoint(section, x, use_reentrant=False)  # within forward, once for each of {where}"
+    yield f"# in forward, where a function `section` runs {where}, of each:"
+    yield "# x = checkpoint(section, x, use_reentrant=False)"

@@ -1,0 +1,124 @@
+"""A training script of a captured model in lines of Python: its beginning, and its step as a way changes it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from vdnnsim.analysis.answer import Change, Way
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.units import Precision
+
+_INDENT: Final = "    "
+_YOUR_LOSS: Final = "your_loss("
+
+
+def step_of(result: ScenarioResult) -> CapturedStep:
+    assert result.captured is not None, "scripts are of captured models"
+    return result.captured.base
+
+
+def script_begin(result: ScenarioResult) -> str:
+    """Return the lines that make model, optimizer and batch, and define `loss_of`, in inference `output_of`.
+
+    What the user alone knows is a comment.
+    """
+    step, text = step_of(result), step_of(result).program
+    lines = ["import torch", *text.imports, ""]
+    if text.model:
+        lines.append('with torch.device("cuda"):')
+        lines.append(f"{_INDENT}model = {text.model}")
+        yours = (("batch", text.batch), ("labels", text.labels))
+        lines += [f"{_INDENT}{name} = {made}  # yours" for name, made in yours if made]
+    else:
+        lines.append(f"# yours, on the GPU: model, {_arguments(step)}")
+    if _updates_at_end(step):
+        lines.append(optimizer_line(step, Loop()))
+        lines += ['scaler = torch.amp.GradScaler("cuda")'] * _is_scaled(step)
+    body = text.loss or f"{_YOUR_LOSS}model(batch))"
+    if step.mode is Mode.INFERENCE:
+        body = body.removeprefix(_YOUR_LOSS).removesuffix(")" * body.startswith(_YOUR_LOSS))
+    return "\n".join([*lines, "", *definition(step, (f"return {body}",))])
+
+
+def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
+    """Yield the definition of the loss, or in inference of the output, under autocast where that was captured."""
+    yield f"def {_function(step)}({_arguments(step)}):"
+    contexts = ["torch.no_grad()"] * (step.mode is Mode.INFERENCE)
+    if narrow := step.precision.autocast:
+        contexts.append(f'torch.autocast("cuda", torch.{narrow.value})')
+    if contexts:
+        yield f"{_INDENT}with {', '.join(contexts)}:"
+    for each in body:
+        comment = "  # yours, of what the model returns" if _YOUR_LOSS in each else ""
+        yield _INDENT * (2 if contexts else 1) + each + comment
+
+
+def optimizer_line(step: CapturedStep, loop: Loop, parameters: str = "model.parameters()") -> str:
+    """Return the line that makes the optimizer of a loop, with the options that decide memory."""
+    name, options = OPTIMIZERS[loop.optimizer or step.optimizer]
+    module = "bitsandbytes.optim" if name.endswith("8bit") else "torch.optim"
+    # All else is the user's own.
+    words = "".join(f", {key}={value}" for key, value in options.items() if key in ("fused", "foreach", "momentum"))
+    return f"optimizer = {module}.{name}({parameters}{words})"
+
+
+def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
+    """Yield a step of a way: its micro-batches, forward and backward of each, and the update."""
+    step, depth = step_of(result), ""
+    names = _arguments(step).split(", ")
+    if result.workload.rounds > 1:
+        yield f"for _ in range({result.workload.rounds}):  # with the next batch each"
+        depth += _INDENT
+    if way.change is Change.MICRO_BATCHES:
+        yield f"{depth}for start in range(0, {result.workload.part_size}, {way.batch_size}):"
+        depth += _INDENT
+    index = {
+        Change.MICRO_BATCHES: f"[start : start + {way.batch_size}]",
+        Change.BATCH: f"[:{way.batch_size}]",
+        Change.SEQUENCE: f"[:, :{way.tokens}]",
+    }.get(way.change, "")
+    called = f"{_function(step)}({', '.join(_indexed(step, name, index) for name in names)})"
+    if step.mode is Mode.INFERENCE:
+        yield f"{depth}output = {called}"
+        return
+    loss = f"({called} / {way.rounds})" if way.rounds > 1 else called
+    if way.loop.precision:
+        yield f'{depth}with torch.autocast("cuda", torch.bfloat16):'
+        yield f"{depth}{_INDENT}loss = {loss}"
+        loss = "loss"
+    yield f"{depth}scaler.scale({loss}).backward()" if _is_scaled(step) else f"{depth}{loss}.backward()"
+    if _updates_at_end(step) and not way.loop.in_backward:
+        yield from ("scaler.step(optimizer)", "scaler.update()") if _is_scaled(step) else ("optimizer.step()",)
+        yield "optimizer.zero_grad()"
+
+
+def calls_script(step: CapturedStep, text: str) -> bool:
+    """Return whether lines call what `script_begin` defines."""
+    return f"{_function(step)}(" in text
+
+
+def _function(step: CapturedStep) -> str:
+    return "output_of" if step.mode is Mode.INFERENCE else "loss_of"
+
+
+def _arguments(step: CapturedStep) -> str:
+    return "batch, labels" if step.program.labels else "batch"
+
+
+def _updates_at_end(step: CapturedStep) -> bool:
+    return bool(step.update) and not step.in_backward
+
+
+def _is_scaled(step: CapturedStep) -> bool:
+    return step.precision is Precision.AMP_FLOAT16 and step.mode is Mode.TRAINING
+
+
+def _indexed(step: CapturedStep, name: str, index: str) -> str:
+    """Return a part of the batch or of the labels; of a batch of several tensors the part of each."""
+    if not index or name != "batch" or "*batch" not in step.program.loss:
+        return name + index
+    if "**batch" in step.program.loss:
+        return f"{{name: each{index} for name, each in batch.items()}}"
+    return f"[each{index} for each in batch]"
