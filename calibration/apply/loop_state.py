@@ -38,7 +38,7 @@ class LoopState:
         self.arena = PinnedSlots(self.copy_stream, ((each.offset, len(each.extent)) for each in offloads))
         self.arena.reserve(schedule.pinned_bytes)
         self.numbers = count(1)
-        self._has_warned = False
+        self._has_warned = self._has_told = False
 
     def warn(self, why: str) -> None:
         """Warn once that a step left the plan."""
@@ -47,4 +47,13 @@ class LoopState:
             warn(
                 f"the plan of {self.schedule.captured.model} was left: {why}; the rest of the step runs as without a "
                 "plan"
+            )
+
+    def tell_of_compiled_call(self) -> None:
+        """Warn once that a call that torch.compile compiled is in a step that follows the plan."""
+        if not self._has_told:
+            self._has_told = True
+            warn(
+                f"a call in the context of the plan of {self.schedule.captured.model} is compiled by torch.compile; it "
+                "follows the plan, which is of operators, as far as PyTorch runs it eagerly"
             )

@@ -59,6 +59,7 @@ class Script:
         self._saved: dict[int, int] = {}
         self._calls: list[Called] = []
         self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
+        self._compile, self._compiles = torch.compile, False
         self._step: AbstractContextManager[Any] | None = None
         self._models = ScriptModels()
         self._has_refused = False
@@ -70,12 +71,16 @@ class Script:
         ):
             self._watching.callback(handle.remove)
         torch.autograd.backward, torch.autograd.grad = self._runs_backward, self._runs_grad
+        torch.compile = self._compiled
 
     def leave(self) -> None:
         self._watching.close()
         self._first.close()
         self._on_host.close()
         torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
+        torch.compile = self._compile
+        if self._compiles:
+            torch.compiler.set_stance("default")
 
     @property
     def missed(self) -> str:
@@ -121,6 +126,15 @@ class Script:
     def _note_saved(self, storage: torch.UntypedStorage) -> None:
         if self._running is not None:
             self._saved[storage.data_ptr()] = storage.nbytes()
+
+    def _compiled(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - PyTorch's own
+        """Let functions run eagerly, which a plan may have to follow; compiled modules are refused where they run."""
+        function = args[0] if args else None
+        if not self._compiles and not isinstance(getattr(function, "__self__", function), nn.Module):
+            self._compiles = True
+            self._say("torch.compile: what it compiles runs eagerly here, for a plan is of operators")
+            torch.compiler.set_stance("force_eager")
+        return self._compile(*args, **kwargs)
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
         if is_in_backward():

@@ -19,6 +19,7 @@ from calibration.apply.recomputation import can_recompute, is_current, recomputi
 from calibration.apply.saved_storage import LiveStorages, SavedStorage, SavedTensor
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
+from calibration.capture.wrapped import is_in_compiled_call
 from vdnnsim.plans.pool_units import Use
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
@@ -103,6 +104,8 @@ class StepHooks:
             return SavedTensor(tensor)
         assert expected is not None, "it does not differ"
         self._next_save += 1
+        if save == 0 and is_in_compiled_call():
+            self._loop.tell_of_compiled_call()
         storage = None
         # Attention with dropout saves its seed on the host.
         if expected.is_moved and tensor.device == self._loop.device:

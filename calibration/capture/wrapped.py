@@ -1,8 +1,10 @@
 """Models that are wrapped for several GPUs or by torch.compile: recognized, and unwrapped or refused."""
 
+import sys
 import warnings
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -58,6 +60,17 @@ def is_compiled(module: nn.Module) -> bool:
 def was_made_by_compile(module: nn.Module) -> bool:
     """Return whether torch.compile made a module around another, which it did not compile in place."""
     return type(module).__name__ == "OptimizedModule"
+
+
+def is_in_compiled_call() -> bool:
+    """Return whether a function runs that torch.compile made, unless all of them run eagerly by `set_stance`."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None or dynamo._stance.stance == "force_eager":  # noqa: SLF001 - there is no public one
+        return False
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as `inspect.currentframe`
+    while frame is not None and frame.f_code.co_filename != dynamo.__file__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def refuse_spread(model: nn.Module) -> None:

@@ -32,7 +32,7 @@ def shared(model: Network, request: pytest.FixtureRequest) -> Planned:
 
 @pytest.fixture
 def made(shared: Planned, model: Network) -> Iterator[Planned]:
-    shared.loop._has_warned = False  # noqa: SLF001
+    shared.loop._has_warned = shared.loop._has_told = False  # noqa: SLF001
     yield shared
     model.zero_grad()
 
@@ -155,6 +155,17 @@ def test_a_compiled_model_departs(made: Planned, model: Network) -> None:
     with made.apply(compiled) as log:
         plain(compiled)
     assert "torch.compile" in log.departure
+
+
+def test_a_compiled_call_in_the_context_is_said_once(made: Planned, model: Network) -> None:
+    compiled: Network = torch.compile(model, backend="eager")
+    for warns in (True, False):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with made.apply(model) as log:
+                plain(compiled)
+        assert not log.departure
+        assert any("is compiled by torch.compile" in str(each.message) for each in said) is warns
 
 
 def test_transforms_of_functions_are_refused(made: Planned, model: Network) -> None:

@@ -182,6 +182,23 @@ def test_scripts_that_are_refused(of: Callable[[Network], Tensor], make: Callabl
     assert not script.plans
 
 
+def test_a_compiled_function_runs_eagerly_and_its_model_is_planned() -> None:
+    """The bits are those of an eager step; it is said once that it is one."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+        of = torch.compile(lambda images: model(images).square().mean(), backend="eager")
+        return updated(of(batch()), optimizer)
+
+    with watched() as script:
+        found = losses(step)
+    said, plan = script.said
+    assert said.startswith("torch.compile: ")
+    assert plan == str(script.plans[0])
+    with torch.compiler.set_stance("force_eager"):
+        assert alike(losses(step), found)
+    assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3
+
+
 def test_a_plan_that_does_not_fit_is_refused() -> None:
     with watched(memory="1 KiB") as script, pytest.raises(SystemExit):
         losses(with_a_criterion)
