@@ -97,7 +97,7 @@ class FittedTable:
         kept = self._kept(options.max_width)
         widths = _widths(kept, options.max_width)
         below = [each for each in self.table.columns if each not in kept and each.title in self.table.folded]
-        same = [each for each in below if len(each.cells) > 1 == len(set(each.cells))]
+        same = [each for each in below if _is_same(each)]
         folded = [each for each in below if each not in same]
         rows = [*zip(*(column.cells for column in kept), strict=True)]
         # With lines below it each row is a grid of its own, as wide as the others.
@@ -134,13 +134,21 @@ class FittedTable:
         return kept
 
     def _by_weight(self) -> list[Column]:
-        """Return the columns that may be dropped, the least important first."""
+        """Return the columns that may be dropped, the least important first.
+
+        Of those that are folded, the ones whose cells are all the same go before the others, for they take one line.
+        """
         rest = [column for column in reversed(self.table.columns) if column.fold is not Fold.LABEL]
         order: list[Column] = []
         for title in self.table.left_out_first:
             order.append(next(each for each in rest if each.title == title))
             rest.remove(order[-1])
-        return order + rest
+        return sorted(order, key=lambda each: not (each.title in self.table.folded and _is_same(each))) + rest
+
+
+def _is_same(column: Column) -> bool:
+    """Return whether several rows have the same cell."""
+    return len(column.cells) > 1 == len(set(column.cells))
 
 
 def _widest(column: Column) -> int:

@@ -180,6 +180,13 @@ def test_what_is_folded_and_the_same_in_every_row_is_said_once() -> None:
     ]
 
 
+def test_of_folded_columns_the_same_ones_make_room_first() -> None:
+    """Of 14 characters, 4 + 2 + 4 + 2 + 4 are two too many: `card`, though `time` would be left out before it."""
+    rows = (("aaaa", "1 ms", "V100"), ("bbbb", "2 ms", "V100"))
+    table = plain_table(("name", "time", "card"), rows, "x", ("time", "card"), folded=("time", "card"))
+    assert printed(table, 14) == ["name  time", "aaaa  1 ms", "bbbb  2 ms", "in every row:", "  card: V100"]
+
+
 HEADER = ("name", "parameters", "what_it_is")
 ROWS = [("vgg16", "138357544", "sixteen layers, of 3 by 3"), ("[b]", "1", "")]
 
