@@ -60,9 +60,14 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
     with SearchLine() as line:
         limit = None if time_limit is None else parse_time_limit(time_limit)
         result = run_and_answer(limited(scenario, time_limit), given.types, line.show, line.tried, limit)
-        line.show("the report")
-        written = write_report(result, folder)
-    output.show(Simulation.of(result), written.notice(folder, "report.md"))
+    try:
+        output.show(Simulation.of(result))
+    finally:
+        # Pictures take a second, for which nobody has to wait.
+        with SearchLine() as line:
+            line.show("the report")
+            written = write_report(result, folder)
+        click.echo(written.notice(folder, "report.md"), err=True)
     if require_fit and not any(row.fits for row in result.slowest):
         sys.exit(UNFIT)
 
