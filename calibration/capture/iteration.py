@@ -98,7 +98,7 @@ class Iteration:
         """The model without DistributedDataParallel around it."""
         return within_ddp(self.model)
 
-    def of(self, program: Program) -> "Iteration":
+    def of(self, program: Program, *, keeps_nothing: bool = False) -> "Iteration":
         """Return the iteration of a program with the same model, that differs in batches, loss or optimizer alone."""
         of_same = ("optimizer", "in_backward", "param_groups")
         optimizers = self.optimizers
@@ -106,9 +106,9 @@ class Iteration:
             optimizers = _make_optimizers(program, self.model, foreach=self.foreach)
             if program.in_backward:
                 make_states(optimizers)
-        # Labels are the loss's.
         of_batch = ("batch_size", "sample_elements", "loss")
-        is_warm = self.is_warm and all(getattr(program, each) == getattr(self.program, each) for each in of_batch)
+        is_same = all(getattr(program, each) == getattr(self.program, each) for each in of_batch)
+        is_warm = self.is_warm and (is_same or (keeps_nothing and program.has_labels))
         batches = _batches(program, self.place)
         return replace(self, program=program, optimizers=optimizers, batches=batches, is_warm=is_warm)
 

@@ -1,6 +1,7 @@
 """The loss of a captured model: its own, or an assumed one with a note."""
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -30,6 +31,15 @@ class AssumedLoss:
         """The loss in Python, `{}` being the call of the model; empty where the mean of squares is taken for it."""
         self.rows: tuple[int, ...] = ()
         """Sizes of its labels; none where the model has its own loss."""
+
+    def prepare(self, known: "AssumedLoss", known_batch: int, batch_size: int) -> bool:
+        """Make labels for a batch as those of another size; return whether these say which."""
+        made = known._labels  # noqa: SLF001 - of this class
+        if known.rows and (known.rows[0] != known_batch or len(made) > 1):
+            return False
+        for key, labels in made.items():
+            self._labels[key] = labels.new_zeros(batch_size * prod(known.rows[1:]))
+        return bool(known.text)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -71,7 +81,7 @@ class AssumedLoss:
         self._said[f"the model returns no loss, so cross entropy of its output, {shape}, is taken for it"] = None
         rows = tensor.flatten(0, -2)
         key = (batch, number)
-        if key not in self._labels:
+        if key not in self._labels or len(self._labels[key]) != len(rows):
             self._labels[key] = torch.zeros(len(rows), dtype=torch.int64, device=tensor.device)
         return cross_entropy(rows, self._labels[key])
 

@@ -24,6 +24,7 @@ class Program(LoopOptions, frozen=True, kw_only=True):
         make_inputs: makes the arguments of the model's forward for one micro-batch, on the CPU.
         loss: a scalar from what forward returns.
         labels: that the loss keeps from one iteration to the next.
+        has_labels: whether these are there before the first iteration.
         sample: `image` or `sequence`.
         sample_elements: tokens of a sequence; 1 for an image.
         versions: of libraries, `torch 2.13.0, timm 1.0.1`.
@@ -37,6 +38,7 @@ class Program(LoopOptions, frozen=True, kw_only=True):
     loss: Callable[[Any], torch.Tensor]
     batch_size: int
     labels: Callable[[], Iterable[torch.Tensor]] = tuple
+    has_labels: bool = False
     sample: str = "image"
     sample_elements: int = 1
     versions: str = ""

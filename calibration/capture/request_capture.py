@@ -60,8 +60,14 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
     def programs() -> Iterator[Program]:
         for each in chain((request,), others):
             program, loss = program_of(each)
-            loss = losses.setdefault((each.batch_size, each.tokens), loss)
-            asked.append((each, msgspec.structs.replace(program, loss=loss, labels=loss.labels), loss))
+            key = each.batch_size, each.tokens
+            has_labels = key in losses
+            if losses and not has_labels and each.tokens == request.tokens:
+                known = losses[request.batch_size, request.tokens]
+                has_labels = loss.prepare(known, request.batch_size, each.batch_size)
+            loss = losses.setdefault(key, loss)
+            program = msgspec.structs.replace(program, loss=loss, labels=loss.labels, has_labels=has_labels)
+            asked.append((each, program, loss))
             yield asked[-1][1]
 
     device = CaptureDevice(
