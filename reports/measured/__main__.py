@@ -26,9 +26,12 @@ ROWS: Final = Path(__file__).with_name("h100_80gb_hbm3.csv")
 HARDWARE: Final = "h100_sxm"
 STEP: Final = "step"
 _HOST_DECIDES: Final = 1.1
-"""Of the time per sample of the largest batch."""
+"""Of the time in which the GPU worked; where it is not known, of the time per sample of the largest batch."""
 _WHO_DECIDES: Final = ("the GPU decides", "the host decides")
-_PREDICTED: Final = ("model", "batch", "execution", "time", "measured_s", "simulated_s", "host_decides")
+_PREDICTED: Final = (
+    *("model", "batch", "execution", "time", "measured_s", "simulated_s", "host_decides"),
+    *("measured_kernels_s", "simulated_kernels_s"),
+)
 _BYTES: Final = (
     *("measured_allocated_bytes", "simulated_allocated_bytes"),
     *("measured_reserved_bytes", "simulated_reserved_bytes"),
@@ -37,7 +40,10 @@ _BYTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The median of the rows of a step; timed are steps, or their kernels where the host was not idle."""
+    """The median of the rows of a step; timed are steps, or their kernels where the host was not idle.
+
+    `busy_s` is the time in which the GPU worked in one profiled step; None where none was profiled.
+    """
 
     model: str
     batch: int
@@ -46,6 +52,7 @@ class Measured:
     seconds: float
     allocated_bytes: float
     reserved_bytes: float
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ class Held:
 
     measured: Measured
     seconds: float
+    kernels_s: float
     allocated_bytes: int
     reserved_bytes: int
     host_decides: bool
@@ -67,6 +75,11 @@ class Held:
     def time_error(self) -> float:
         """(simulated - measured) / measured of its time."""
         return self.seconds / self.measured.seconds - 1
+
+    @property
+    def kernels_error(self) -> float | None:
+        """The same of the time of its kernels; None where it is not known."""
+        return self.kernels_s / self.measured.busy_s - 1 if self.measured.busy_s else None
 
     @property
     def allocated_error(self) -> float:
@@ -85,6 +98,7 @@ class Held:
         return (
             *(found.model, found.batch, found.execution, found.timed),
             *(found.seconds, self.seconds, self.host_decides),
+            *("" if found.busy_s is None else found.busy_s, self.kernels_s),
             *(found.allocated_bytes, self.allocated_bytes, found.reserved_bytes, self.reserved_bytes),
         )
 
@@ -112,12 +126,19 @@ def read_rows(path: Path) -> list[Measured]:
         steps.setdefault((line["model"], int(line["batch"]), line["execution"]), []).append(line)
     found = []
     for (model, batch, execution), group in steps.items():
-        peaks = (median(int(each[name]) for each in group) for name in ("allocated_peak", "reserved_peak"))
-        for timed, name in ((STEP, "step_ms"), ("kernels", "gpu_busy_ms")):
-            if times := [float(each[name]) for each in group if each[name]]:
-                found.append(Measured(model, batch, execution, timed, median(times) / 1e3, *peaks))
-                break
+        allocated, reserved = (
+            median(int(each[name]) for each in group) for name in ("allocated_peak", "reserved_peak")
+        )
+        step_s, busy_s = (_median_s(group, name) for name in ("step_ms", "gpu_busy_ms"))
+        timed, seconds = ("kernels", busy_s) if step_s is None else (STEP, step_s)
+        if seconds is not None:
+            found.append(Measured(model, batch, execution, timed, seconds, allocated, reserved, busy_s))
     return found
+
+
+def _median_s(rows: Sequence[dict[str, str]], name: str) -> float | None:
+    times = [float(each[name]) / 1e3 for each in rows if each[name]]
+    return median(times) if times else None
 
 
 def held(rows: Sequence[Measured]) -> list[Held]:
@@ -139,6 +160,7 @@ def held(rows: Sequence[Measured]) -> list[Held]:
             Held(
                 row,
                 replay.metrics.iteration_s if row.timed == STEP else kernels_s,
+                kernels_s,
                 replay.metrics.max_memory_bytes + CUBLAS_HOPPER_BYTES,
                 replay.trace.pool_bytes,
                 host_decides(row, rows),
@@ -148,7 +170,9 @@ def held(rows: Sequence[Measured]) -> list[Held]:
 
 
 def host_decides(row: Measured, rows: Iterable[Measured]) -> bool:
-    """Whether a step takes more time for each sample than that of the largest batch of its network."""
+    """Whether the GPU idles, or a sample takes more time than in the largest batch of the network."""
+    if row.timed == STEP and row.busy_s:
+        return row.seconds > _HOST_DECIDES * row.busy_s
     alike = [each for each in rows if (each.model, each.execution) == (row.model, row.execution)]
     largest = max(alike, key=lambda each: each.batch)
     return row.timed == STEP and row.seconds / row.batch > _HOST_DECIDES * largest.seconds / largest.batch

@@ -19,8 +19,8 @@ def test_the_median_of_idle_hosts_counts_else_kernels_else_nothing(tmp_path: Pat
         "a,1,eager,10,8,100,200\na,1,eager,12,,100,300\na,2,eager,,9,7,8\na,3,eager,,,7,8\n"
     )
     assert read_rows(path) == [
-        Measured("a", 1, "eager", "step", 0.011, 100, 250),
-        Measured("a", 2, "eager", "kernels", 0.009, 7, 8),
+        Measured("a", 1, "eager", "step", 0.011, 100, 250, 0.008),
+        Measured("a", 2, "eager", "kernels", 0.009, 7, 8, 0.009),
     ]
 
 
@@ -29,6 +29,12 @@ def test_the_host_decides_where_a_sample_takes_longer_than_in_the_largest_batch(
     large = Measured("a", 4, "eager", "step", 4.0, 1, 1)
     slow, fast = (Measured("a", 1, "eager", "step", seconds, 1, 1) for seconds in (1.2, 1.05))
     assert [host_decides(each, [large, each]) for each in (slow, fast, large)] == [True, False, False]
+
+
+def test_the_host_decides_where_the_gpu_idles() -> None:
+    """Of 4 s the GPU works 3.5 or 3.7: 4 is more than 1.1 times 3.5, not than 3.7."""
+    rows = [Measured("a", 4, "eager", "step", 4.0, 1, 1, busy_s) for busy_s in (3.5, 3.7)]
+    assert [host_decides(each, rows) for each in rows] == [True, False]
 
 
 def test_networks_have_as_many_parameters_as_those_that_were_measured() -> None:
