@@ -172,7 +172,7 @@ class Reserving:
         states_bytes = self._reserved_bytes(states, small=False)
         other_bytes = 0 if self.live is None else self.live.other_bytes
         left_bytes = self.capacity_bytes + other_bytes - small_bytes - states_bytes
-        left_bytes -= self._reserved_bytes(head, small=False)
+        left_bytes -= self._reserved_bytes(head, small=False) + self._streams_bytes
         own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(private.values())), self.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
             # PyTorch would take a larger segment.
@@ -190,6 +190,13 @@ class Reserving:
 
     def _reserved_bytes(self, asked: Iterable[Asked], *, small: bool) -> int:
         return reserved_bytes((each.request for each in asked), self.granule_bytes, self.settings, small=small)
+
+    @cached_property
+    def _streams_bytes(self) -> int:
+        """Bytes of large segments for other streams, as those of collectives: PyTorch has pools for each stream."""
+        asked = [*chain.from_iterable(self.iterations)]
+        keys = {each.request.key for each in asked if each.request.stream}
+        return self._reserved_bytes((each for each in asked if each.request.key in keys), small=False)
 
     @cached_property
     def _after_head(self) -> list[list[Asked]]:

@@ -92,6 +92,20 @@ def test_one_segment_is_reserved_where_it_has_room_for_all(step: CapturedStep) -
     assert found.pool_bytes == 140 * MIB
 
 
+def test_blocks_of_another_stream_have_segments_of_their_own(step: CapturedStep) -> None:
+    """Of 141 MiB the stream of a collective takes 40 for the gradient, which leaves 98 MiB in whole pages of 2 MiB."""
+    found = reserving(step, 141, served)
+    gradient = next(at for at, each in enumerate(found.plan.buffers) if each.kind is BufferKind.GRADIENT_MAP)
+    iterations = [
+        [
+            each._replace(request=each.request._replace(stream=1)) if each.request.key == gradient else each
+            for each in asked
+        ]
+        for asked in found.iterations
+    ]
+    assert replace(found, iterations=iterations).reserved().memory.own_bytes == 98 * MIB
+
+
 def test_without_room_the_overflow_is_of_the_request_with_which_most_is_in_use(step: CapturedStep) -> None:
     """The map, and as much again for what backward makes of it: the second request has no room in 60 MiB."""
     found = with_limits(step, 60)
