@@ -76,11 +76,21 @@ def serving(model: MemoryModel) -> Callable[[Sequence[Request], int, int], Place
 
 
 def written(text: str, unit: int = MIB) -> list[Request]:
-    """Read `8 -0 4.5`: keys 0, 1, ... allocate so many MiB, or another unit, and `-0` frees what key 0 holds."""
+    """Read `8 -0 4.5`: keys 0, 1, ... allocate so many MiB, or another unit, and `-0` frees what key 0 holds.
+
+    `0:12` lets key 0 hold as much from then on, or, where it holds nothing, allocate again.
+    """
     requests: list[Request] = []
+    held: set[int] = set()
     for word in text.split():
-        taken = sum(each.nbytes is not None for each in requests)
-        requests.append(give(int(word[1:])) if word.startswith("-") else Request(taken, round(float(word) * unit)))
+        if word.startswith("-"):
+            requests.append(give(int(word[1:])))
+            held.discard(int(word[1:]))
+            continue
+        key, _, size = word.rpartition(":")
+        number = int(key) if key else 1 + max((each.key for each in requests), default=-1)
+        requests.append(Request(number, round(float(size) * unit), resizes=number in held))
+        held.add(number)
     return requests
 
 

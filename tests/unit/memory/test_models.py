@@ -2,25 +2,17 @@
 
 import pytest
 
-from tests.memory_requests import serving
+from tests.memory_requests import serving, written
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes, place
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import MIB
 
-ideal, best_fit = serving(MemoryModel.IDEAL), serving(MemoryModel.BEST_FIT)
+best_fit = serving(MemoryModel.BEST_FIT)
 # 40 and 20 B, the 40 go, 60 come: 80 in use at most.
-REQUESTS = [Request(0, 40), Request(1, 20), Request(0, None), Request(2, 60), Request(1, None), Request(2, None)]
-# Five buffers fill 100 B: 0 at 0 (30 B), 1 at 30 (10 B), 2 at 40 (20 B), 3 at 60 (10 B), 4 at 70 (30 B).
-FULL = [Request(0, 30), Request(1, 10), Request(2, 20), Request(3, 10), Request(4, 30)]
-
-
-def resized(key: int, nbytes: int) -> Request:
-    return Request(key, nbytes, resizes=True)
-
-
-def freed(*keys: int) -> list[Request]:
-    return [*FULL, *(Request(key, None) for key in keys)]
+REQUESTS = written("40 20 -0 60 -1 -2", 1)
+FULL = "30 10 20 10 30"
+"""Five buffers fill 100 B: 0 at 0 (30 B), 1 at 30 (10 B), 2 at 40 (20 B), 3 at 60 (10 B), 4 at 70 (30 B)."""
 
 
 def test_each_model_answers_in_its_own_way() -> None:
@@ -51,42 +43,44 @@ def test_every_model_rounds_to_the_granule_and_serves_nothing(model: MemoryModel
 
 
 @pytest.mark.parametrize(
-    ("requests", "capacity_bytes", "granule_bytes", "expected"),
+    ("model", "requests", "capacity_bytes", "granule_bytes", "expected"),
     [
         # 25 B take 30, 10 B take 10; then 30 go and 5 B take 10. The most was 40.
-        (
-            [Request(0, 25), Request(1, 10), Request(0, None), Request(2, 5)],
-            *(40, 10, Placed((None,) * 4, (30, 10, -30, 10), 40)),
-        ),
+        (MemoryModel.IDEAL, "25 10 -0 5", 40, 10, Placed((None,) * 4, (30, 10, -30, 10), 40)),
         # Of 50 B, 30 are held; 30 more do not fit into the 20 that are free, which are one piece.
-        ([Request(7, 30), Request(8, 30), Request(9, 10)], 50, 10, Overflow(1, (7,), 20, 20)),
+        (MemoryModel.IDEAL, "30 30 10", 50, 10, Overflow(1, (0,), 20, 20)),
         # 21 B would fit into 25, three granules of 10 do not.
-        ([Request(0, 21)], 25, 10, Overflow(0, (), 25, 25)),
+        (MemoryModel.IDEAL, "21", 25, 10, Overflow(0, (), 25, 25)),
         # A key is taken again, as a prefetched buffer is.
-        (
-            [Request(0, 10), Request(0, None), Request(0, 20), Request(0, None)],
-            *(20, 1, Placed((None,) * 4, (10, -10, 20, -20), 20)),
-        ),
+        (MemoryModel.IDEAL, "10 -0 0:20 -0", 20, 1, Placed((None,) * 4, (10, -10, 20, -20), 20)),
         # 25 B take 30; of them 12 take 20; then all 25 again, beside 10 B of another: 40 at most.
-        (
-            [Request(0, 25), resized(0, 12), Request(1, 10), resized(0, 25), Request(0, None), Request(1, None)],
-            *(40, 10, Placed((None,) * 6, (30, -10, 10, 10, -30, -10), 40)),
-        ),
+        (MemoryModel.IDEAL, "25 0:12 10 0:25 -0 -1", 40, 10, Placed((None,) * 6, (30, -10, 10, 10, -30, -10), 40)),
         # What a key holds no more is free.
-        ([Request(0, 30), resized(0, 0), Request(1, 30)], 30, 1, Placed((None,) * 3, (30, -30, 30), 30)),
+        (MemoryModel.IDEAL, "30 0:0 30", 30, 1, Placed((None,) * 3, (30, -30, 30), 30)),
         # Of 30 B one holds 10 and the other 15; 6 more are one too many, and the first still holds what it held.
-        ([Request(0, 20), resized(0, 10), Request(1, 15), resized(0, 16)], 30, 1, Overflow(3, (0, 1), 5, 5)),
+        (MemoryModel.IDEAL, "20 0:10 15 0:16", 30, 1, Overflow(3, (0, 1), 5, 5)),
+        (MemoryModel.BEST_FIT, FULL, 100, 1, Placed((0, 30, 40, 60, 70), (30, 10, 20, 10, 30), 100)),
+        (MemoryModel.BEST_FIT, f"{FULL} -0 -2 -1 61", 100, 1, Overflow(8, (3, 4), 60, 60)),
+        # 60 B are free, but in pieces of 30: 40 do not fit.
+        (MemoryModel.BEST_FIT, f"{FULL} -0 -4 40", 100, 1, Overflow(7, (1, 2, 3), 60, 30)),
+        (MemoryModel.BEST_FIT, f"{FULL} 1", 100, 1, Overflow(5, (0, 1, 2, 3, 4), 0, 0)),
+        # 25 B take 30 at 0, 5 B take 10 at 30. After the 30 are gone 11 B take 20 at 0; the top was 40.
+        (MemoryModel.BEST_FIT, "25 5 -0 11", 40, 10, Placed((0, 30, 0, 0), (30, 10, -30, 20), 40)),
+        # 20 at 0, 20 at 20; the first goes, 30 do not fit below and lie at 40 to 70: 50 in use, 70 needed.
+        (MemoryModel.BEST_FIT, "20 20 -0 30", 100, 1, Placed((0, 20, 0, 40), (20, 20, -20, 30), 70)),
+        # 0 B more are served, and given back, without a piece.
+        (MemoryModel.BEST_FIT, "10 0 -1 -0", 10, 1, Placed((0, 0, 0, 0), (10, 0, 0, -10), 10)),
     ],
 )
-def test_ideal_counts_granules_in_use(
-    requests: list[Request], capacity_bytes: int, granule_bytes: int, expected: Placed | Overflow
+def test_ideal_counts_granules_in_use_and_best_fit_its_gaps_as_well(
+    model: MemoryModel, requests: str, capacity_bytes: int, granule_bytes: int, expected: Placed | Overflow
 ) -> None:
-    assert ideal(requests, capacity_bytes, granule_bytes) == expected
+    assert place(written(requests, 1), model, capacity_bytes, granule_bytes) == expected
 
 
 def test_mapped_blocks_are_2_mib() -> None:
     """5 MiB take 6, and 1 B of them 2; a driver with 8 MiB has 6 left."""
-    requests = [Request(0, 5 * MIB), resized(0, 1), Request(1, 6 * MIB)]
+    requests = [Request(0, 5 * MIB), Request(0, 1, resizes=True), Request(1, 6 * MIB)]
     served = serving(MemoryModel.CUDA_VMM)(requests, 8 * MIB, 512)
     assert served == Placed((None,) * 3, (6 * MIB, -4 * MIB, 6 * MIB), 8 * MIB)
     assert [extent_granule_bytes(model, 512) for model in MODELS_WITH_EXTENTS] == [512, 2 * MIB]
@@ -96,55 +90,24 @@ def test_mapped_blocks_are_2_mib() -> None:
     ("requests", "offset"),
     [
         # Free: 30 B at 0 and 20 B at 40. 15 B take the smaller; 25 B fit into the larger alone.
-        ([*freed(0, 2), Request(5, 15)], 40),
-        ([*freed(0, 2), Request(5, 25)], 0),
+        (f"{FULL} -0 -2 15", 40),
+        (f"{FULL} -0 -2 25", 0),
         # Free, in this order: 30 B at 70, then 30 B at 0; the lowest of equals wins.
-        ([*freed(4, 0), Request(5, 30)], 0),
+        (f"{FULL} -4 -0 30", 0),
         # 15 B at 40 leave 5 B at 55, which the next 5 B take.
-        ([*freed(0, 2), Request(5, 15), Request(6, 5)], 55),
+        (f"{FULL} -0 -2 15 5", 55),
         # 0 and 1 leave 40 B at 0, whichever goes first.
-        ([*freed(0, 1), Request(5, 40)], 0),
-        ([*freed(1, 0), Request(5, 40)], 0),
+        (f"{FULL} -0 -1 40", 0),
+        (f"{FULL} -1 -0 40", 0),
         # 0, 2 and then 1 leave 30 + 10 + 20 = 60 B at 0.
-        ([*freed(0, 2, 1), Request(5, 60)], 0),
+        (f"{FULL} -0 -2 -1 60", 0),
         # 1 at 30 and 2 at 40 leave 30 to 60, the only place for 30 B.
-        ([*freed(1, 2), Request(5, 30)], 30),
+        (f"{FULL} -1 -2 30", 30),
         # 30 B given back below 70 B that were never taken make 100 B.
-        ([Request(0, 30), Request(0, None), Request(1, 100)], 0),
+        ("30 -0 100", 0),
     ],
 )
-def test_best_fit_takes_the_smallest_piece_and_merges_what_is_free(requests: list[Request], offset: int) -> None:
-    answer = best_fit(requests, 100, 1)
+def test_best_fit_takes_the_smallest_piece_and_merges_what_is_free(requests: str, offset: int) -> None:
+    answer = best_fit(written(requests, 1), 100, 1)
     assert isinstance(answer, Placed)
     assert answer.offsets[-1] == offset
-
-
-@pytest.mark.parametrize(
-    ("requests", "capacity_bytes", "granule_bytes", "expected"),
-    [
-        (FULL, 100, 1, Placed((0, 30, 40, 60, 70), (30, 10, 20, 10, 30), 100)),
-        ([*freed(0, 2, 1), Request(5, 61)], 100, 1, Overflow(8, (3, 4), 60, 60)),
-        # 60 B are free, but in pieces of 30: 40 do not fit.
-        ([*freed(0, 4), Request(5, 40)], 100, 1, Overflow(7, (1, 2, 3), 60, 30)),
-        ([*FULL, Request(5, 1)], 100, 1, Overflow(5, (0, 1, 2, 3, 4), 0, 0)),
-        # 25 B take 30 at 0, 5 B take 10 at 30. After the 30 are gone 11 B take 20 at 0; the top was 40.
-        (
-            [Request(0, 25), Request(1, 5), Request(0, None), Request(2, 11)],
-            *(40, 10, Placed((0, 30, 0, 0), (30, 10, -30, 20), 40)),
-        ),
-        # 20 at 0, 20 at 20; the first goes, 30 do not fit below and lie at 40 to 70: 50 in use, 70 needed.
-        (
-            [Request(0, 20), Request(1, 20), Request(0, None), Request(2, 30)],
-            *(100, 1, Placed((0, 20, 0, 40), (20, 20, -20, 30), 70)),
-        ),
-        # 0 B more are served, and given back, without a piece.
-        (
-            [Request(0, 10), Request(1, 0), Request(1, None), Request(0, None)],
-            *(10, 1, Placed((0, 0, 0, 0), (10, 0, 0, -10), 10)),
-        ),
-    ],
-)
-def test_best_fit_needs_its_gaps_as_well(
-    requests: list[Request], capacity_bytes: int, granule_bytes: int, expected: Placed | Overflow
-) -> None:
-    assert best_fit(requests, capacity_bytes, granule_bytes) == expected
