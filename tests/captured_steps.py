@@ -378,29 +378,19 @@ class _Stage:
 def offloading() -> CapturedStep:
     """One of two ranks whose weight, 8 B, and its gradient are on the host, which updates there."""
     r = Recording("offloading", 1, ("fc1",))
-    weight, gradient = BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT
-    for name, kind in (("fc1.weight", weight), ("gradient", gradient)):
+    for name, kind in (("fc1.weight", WEIGHTS), ("gradient", BufferKind.WEIGHT_GRADIENT)):
         r.memory(name, kind, (2,), given=True)
-    x, shard = r.memory("input", BufferKind.FEATURE_MAP, (1,), given=True), r.memory("shard", weight, (2,))
-    y, d_y = r.memory("fc1", BufferKind.FEATURE_MAP, (1,), held=True), r.memory("dy", BufferKind.GRADIENT_MAP, (1,))
-    d_w, product = r.memory("reduced", gradient, (2,)), ProductWork(1, 1, 1, 1)
-
-    def exchange(kind: CollectiveKind, nbytes: int) -> Collective:
-        return Collective(kind, nbytes, "float32", ranks=1)
-
-    copy, back, work = (
-        exchange(CollectiveKind.FROM_HOST, 8),
-        exchange(CollectiveKind.TO_HOST, 8),
-        exchange(CollectiveKind.ON_HOST, 36),
-    )
+    x, shard = r.memory("input", MAP, (1,), given=True), r.memory("shard", WEIGHTS, (2,))
+    y, d_y = r.memory("fc1", MAP, (1,), held=True), r.memory("dy", GRADIENT, (1,))
+    d_w, product = r.memory("reduced", BufferKind.WEIGHT_GRADIENT, (2,)), ProductWork(1, 1, 1, 1)
+    kinds = ((CollectiveKind.FROM_HOST, 8), (CollectiveKind.TO_HOST, 8), (CollectiveKind.ON_HOST, 36))
+    copy, back, work = (Collective(kind, nbytes, "float32", ranks=1) for kind, nbytes in kinds)
     f, b = Phase.FORWARD, Phase.BACKWARD
-    r.run("from_host", "fc1", f, writes=[(Role.WEIGHTS, shard)], collective=copy, aside=True)
-    operands = [(Role.INPUT, x), (Role.WEIGHTS, shard)]
-    r.run("mm", "fc1", f, reads=operands, writes=[(Role.OUTPUT, y)], saves=[x], work=product)
-    r.run("ones_like", "", b, writes=[(Role.INPUT_GRADIENT, d_y)])
-    operands = [(Role.OUTPUT_GRADIENT, d_y), (Role.INPUT, x)]
-    r.run("mm", "fc1", b, reads=operands, writes=[(Role.WEIGHT_GRADIENT, d_w)], forward=1, work=product)
-    r.run("to_host", "fc1", b, reads=[(Role.WEIGHT_GRADIENT, d_w)], collective=back, aside=True)
+    r.run("from_host", "fc1", f, writes=[(W, shard)], collective=copy, aside=True)
+    r.run("mm", "fc1", f, reads=[(X, x), (W, shard)], writes=[(Y, y)], saves=[x], work=product)
+    r.run("ones_like", "", b, writes=[(DX, d_y)])
+    r.run("mm", "fc1", b, reads=[(DY, d_y), (X, x)], writes=[(DW, d_w)], forward=1, work=product)
+    r.run("to_host", "fc1", b, reads=[(DW, d_w)], collective=back, aside=True)
     r.run("_foreach_add_", "", Phase.UPDATE, collective=work, aside=True)
     step = r.step()
     on_host = (msgspec.structs.replace(each, on_host=number < 2) for number, each in enumerate(step.storages))

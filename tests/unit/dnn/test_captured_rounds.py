@@ -21,18 +21,6 @@ from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.simulator import Simulator
 
 
-def once() -> CapturedStep:
-    """One micro-batch of what stands above: 0 the weight, 1 the input, 2 y, 3 the gradient."""
-    r = Recording("twice", 2, ("linear",))
-    weight, given = r.memory("weight", WEIGHTS, (1,), given=True), r.memory("input 0", MAP, (2,), given=True)
-    y = r.memory("y", MAP, (2,))
-    r.run("mul", "linear", Phase.FORWARD, reads=[(X, given), (W, weight)], writes=[(Y, y)], saves=[given, weight])
-    gradient = r.memory("weight.grad", BufferKind.WEIGHT_GRADIENT, (1,), held=True)
-    r.run("mul", "linear", Phase.BACKWARD, reads=[(X, given), (Y, y)], writes=[(DW, gradient)], forward=0)
-    r.run("add_", "", Phase.UPDATE, reads=[(DW, gradient)], updates=[(W, weight)])
-    return r.step()
-
-
 def twice() -> CapturedStep:
     """Of what stands above."""
     r = Recording("twice", 2, ("linear",))

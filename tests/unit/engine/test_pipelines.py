@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.captured_steps import Recording
+from tests.captured_steps import DW, DX, DY, GRADIENT, MAP, WEIGHTS, Recording, W, X, Y
 from tests.toy import server_with
 from tests.two_gpus import SERVER as TWO
 from tests.unit.engine.test_collectives import HOSTS
@@ -17,7 +17,6 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Role
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -33,7 +32,7 @@ SERVER = replace(
     gpu=replace(TWO.gpu, dram_bytes_per_s=1e9, flop_per_s=dict.fromkeys(SERVER.gpu.flop_per_s, 1e9)),
     topology=HOSTS,
 )
-FORWARD, BACKWARD = Phase.FORWARD, Phase.BACKWARD
+F, B = Phase.FORWARD, Phase.BACKWARD
 PRODUCT = ProductWork(1, 1, 1, 1)
 
 
@@ -44,70 +43,26 @@ def peer(kind: CollectiveKind, stride: int) -> Collective:
 def first_stage(sends: int = 1) -> CapturedStep:
     """It multiplies and sends the result; then receives the gradient and multiplies twice less one."""
     r = Recording("first", 1, ("fc1",))
-    weight, x = (
-        r.memory(name, kind, (2,), given=True)
-        for name, kind in (("w", BufferKind.WEIGHTS), ("x", BufferKind.FEATURE_MAP))
-    )
-    y, d_y = r.memory("y", BufferKind.FEATURE_MAP, (2,), held=True), r.memory("dy", BufferKind.GRADIENT_MAP, (2,))
+    w, x = r.memory("w", WEIGHTS, (2,), given=True), r.memory("x", MAP, (2,), given=True)
+    y, d_y = r.memory("y", MAP, (2,), held=True), r.memory("dy", GRADIENT, (2,))
     d_w = r.memory("dw", BufferKind.WEIGHT_GRADIENT, (2,), held=True)
-    r.run(
-        "mm",
-        "fc1",
-        FORWARD,
-        reads=[(Role.INPUT, x), (Role.WEIGHTS, weight)],
-        writes=[(Role.OUTPUT, y)],
-        saves=[x],
-        work=PRODUCT,
-    )
+    r.run("mm", "fc1", F, reads=[(X, x), (W, w)], writes=[(Y, y)], saves=[x], work=PRODUCT)
     for _ in range(sends):
-        r.run("send", "fc1", FORWARD, reads=[(Role.OUTPUT, y)], collective=peer(CollectiveKind.SEND, 2), aside=True)
-    r.run(
-        "recv",
-        "fc1",
-        BACKWARD,
-        writes=[(Role.OUTPUT_GRADIENT, d_y)],
-        collective=peer(CollectiveKind.RECEIVE, 2),
-        aside=True,
-    )
-    r.run(
-        "mm",
-        "fc1",
-        BACKWARD,
-        reads=[(Role.OUTPUT_GRADIENT, d_y), (Role.INPUT, x)],
-        writes=[(Role.WEIGHT_GRADIENT, d_w)],
-        forward=0,
-        work=PRODUCT,
-    )
+        r.run("send", "fc1", F, reads=[(Y, y)], collective=peer(CollectiveKind.SEND, 2), aside=True)
+    r.run("recv", "fc1", B, writes=[(DY, d_y)], collective=peer(CollectiveKind.RECEIVE, 2), aside=True)
+    r.run("mm", "fc1", B, reads=[(DY, d_y), (X, x)], writes=[(DW, d_w)], forward=0, work=PRODUCT)
     return r.step()
 
 
 def last_stage() -> CapturedStep:
     """It receives, multiplies, and sends back what it makes of the result."""
     r = Recording("last", 1, ("fc2",))
-    weight = r.memory("w", BufferKind.WEIGHTS, (2,), given=True)
-    x, y = r.memory("x", BufferKind.FEATURE_MAP, (2,)), r.memory("y", BufferKind.FEATURE_MAP, (2,), held=True)
-    d_x = r.memory("dx", BufferKind.GRADIENT_MAP, (2,))
-    r.run("recv", "fc2", FORWARD, writes=[(Role.INPUT, x)], collective=peer(CollectiveKind.RECEIVE, -2), aside=True)
-    r.run(
-        "mm", "fc2", FORWARD, reads=[(Role.INPUT, x), (Role.WEIGHTS, weight)], writes=[(Role.OUTPUT, y)], work=PRODUCT
-    )
-    r.run(
-        "mm",
-        "fc2",
-        BACKWARD,
-        reads=[(Role.OUTPUT, y), (Role.WEIGHTS, weight)],
-        writes=[(Role.INPUT_GRADIENT, d_x)],
-        forward=1,
-        work=PRODUCT,
-    )
-    r.run(
-        "send",
-        "fc2",
-        BACKWARD,
-        reads=[(Role.INPUT_GRADIENT, d_x)],
-        collective=peer(CollectiveKind.SEND, -2),
-        aside=True,
-    )
+    w, x = r.memory("w", WEIGHTS, (2,), given=True), r.memory("x", MAP, (2,))
+    y, d_x = r.memory("y", MAP, (2,), held=True), r.memory("dx", GRADIENT, (2,))
+    r.run("recv", "fc2", F, writes=[(X, x)], collective=peer(CollectiveKind.RECEIVE, -2), aside=True)
+    r.run("mm", "fc2", F, reads=[(X, x), (W, w)], writes=[(Y, y)], work=PRODUCT)
+    r.run("mm", "fc2", B, reads=[(Y, y), (W, w)], writes=[(DX, d_x)], forward=1, work=PRODUCT)
+    r.run("send", "fc2", B, reads=[(DX, d_x)], collective=peer(CollectiveKind.SEND, -2), aside=True)
     return r.step()
 
 
