@@ -20,6 +20,16 @@ def freed(address: int, mib: float, stream: int = 0) -> list[Entry]:
     return [event("free_requested", address, mib, stream), event("free_completed", address, mib, stream)]
 
 
+def history(text: str) -> list[Entry]:
+    """Read `alloc LOW 30; free HIGH+8 9` as events: 30 MiB at LOW, and both events that free 9 behind 8 of HIGH."""
+    events: list[Entry] = []
+    for action, place, mib in (statement.split() for statement in text.split("; ")):
+        base, _, offset = place.partition("+")
+        address = {"LOW": LOW, "HIGH": HIGH}[base] + round(float(offset or 0) * MIB)
+        events += freed(address, float(mib)) if action == "free" else [event(action, address, float(mib))]
+    return events
+
+
 def block(mib: float, state: str = "active_allocated", **more: object) -> Entry:
     size = round(mib * MIB)
     return {"size": size, "requested_size": size, "state": state, "frames": [], **more}
@@ -44,12 +54,5 @@ def written(folder: Path, content: object, protocol: int = 4) -> Path:
 # 8 get a segment of 20, 9 lie behind them; the 8 go; 30 get a segment of their own, which lies lower.
 WHOLE = snapshot(
     [segment(LOW, block(30)), segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))],
-    [
-        event("segment_alloc", HIGH, 20),
-        event("alloc", HIGH, 8),
-        event("alloc", HIGH + 8 * MIB, 9),
-        *freed(HIGH, 8),
-        event("segment_alloc", LOW, 30),
-        event("alloc", LOW, 30),
-    ],
+    history("segment_alloc HIGH 20; alloc HIGH 8; alloc HIGH+8 9; free HIGH 8; segment_alloc LOW 30; alloc LOW 30"),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
+from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, history, segment, snapshot, written
 from vdnnsim.errors import RecordingError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.online import Block
@@ -44,12 +44,7 @@ def test_histories_settings_and_repeated_frees(tmp_path: Path) -> None:
     # 9 wait behind two requests to free them, while 5 more come: 14 in use, in 20.
     content = snapshot(
         [segment(HIGH, block(9, "inactive"), block(5), block(6, "inactive"))],
-        [
-            event("free_requested", HIGH, 9),
-            event("free_requested", HIGH, 9),
-            event("alloc", HIGH + 9 * MIB, 5),
-            event("free_completed", HIGH, 9),
-        ],
+        history("free_requested HIGH 9; free_requested HIGH 9; alloc HIGH+9 5; free_completed HIGH 9"),
     )
     assert replay(*recorded(tmp_path, content), MemoryModel.PYTORCH).peaks.reserved_bytes == 20 * MIB
 
@@ -58,13 +53,7 @@ def test_histories_settings_and_repeated_frees(tmp_path: Path) -> None:
 # all: the other 0.5, less than 1, belonged to the 6.5. And a small segment with two blocks in use was freed.
 MIDDLE = snapshot(
     [segment(HIGH, block(15, "inactive"), block(5))],
-    [
-        *freed(HIGH, 8),
-        *freed(HIGH + 8 * MIB, 6.5),
-        *freed(LOW, 0.5),
-        *freed(LOW + MIB, 0.25),
-        event("segment_free", LOW, 2),
-    ],
+    history("free HIGH 8; free HIGH+8 6.5; free LOW 0.5; free LOW+1 0.25; segment_free LOW 2"),
 )
 
 
@@ -87,17 +76,12 @@ def test_a_history_that_begins_in_the_middle_is_undone_to_its_beginning(tmp_path
 @pytest.mark.parametrize(
     ("events", "place"),
     [
-        ([event("alloc", LOW, 5)], 0),
-        ([*freed(HIGH + 8 * MIB, 9)], 1),
-        ([event("segment_alloc", 0, 20)], 0),
-        ([event("segment_free", HIGH, 20)], 0),
-        ([event("free_requested", HIGH, 8)], 0),
+        *(("alloc LOW 5", 0), ("free HIGH+8 9", 1), ("segment_alloc LOW 20", 0), ("segment_free HIGH 20", 0)),
+        ("free_requested HIGH 8", 0),
     ],
 )
-def test_a_history_that_contradicts_the_end_is_refused(
-    tmp_path: Path, events: list[dict[str, Any]], place: int
-) -> None:
-    content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], events)
+def test_a_history_that_contradicts_the_end_is_refused(tmp_path: Path, events: str, place: int) -> None:
+    content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], history(events))
     with pytest.raises(
         RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* contradicts the memory after it"
     ):
@@ -140,36 +124,20 @@ def test_a_segment_freed_while_in_use_is_detected(tmp_path: Path) -> None:
     # 30 and their segment are freed before 30 more get a new one at another place.
     content = snapshot(
         [segment(HIGH, block(30))],
-        [
-            event("segment_alloc", LOW, 30),
-            event("alloc", LOW, 30),
-            *freed(LOW, 30),
-            event("segment_free", LOW, 30),
-            event("segment_alloc", HIGH, 30),
-            event("alloc", HIGH, 30),
-        ],
+        history(
+            "segment_alloc LOW 30; alloc LOW 30; free LOW 30; segment_free LOW 30; segment_alloc HIGH 30; alloc HIGH 30"
+        ),
     )
     recording, start = recorded(tmp_path, content)
     assert compare(recording, start, DEFAULTS) == Agreement(2, 2, 2, 2, 30 * MIB, whole=True)
 
 
-@pytest.mark.parametrize("taken_at", [LOW, HIGH])
-def test_among_equals_pytorch_takes_the_lowest_or_the_oldest(tmp_path: Path, taken_at: int) -> None:
+@pytest.mark.parametrize(("taken", "at", "kept"), [("LOW", LOW, HIGH), ("HIGH", HIGH, LOW)])
+def test_among_equals_pytorch_takes_the_lowest_or_the_oldest(tmp_path: Path, taken: str, at: int, kept: int) -> None:
     """Two of 30, the older of which lies higher, are freed; 25 take either, by the version of PyTorch."""
-    kept = LOW + HIGH - taken_at
-    content = snapshot(
-        [segment(taken_at, block(25), block(5, "inactive")), segment(kept, block(30, "inactive"))],
-        [
-            event("segment_alloc", HIGH, 30),
-            event("alloc", HIGH, 30),
-            event("segment_alloc", LOW, 30),
-            event("alloc", LOW, 30),
-            *freed(HIGH, 30),
-            *freed(LOW, 30),
-            event("alloc", taken_at, 25),
-        ],
-    )
-    recording, start = recorded(tmp_path, content)
+    segments = [segment(at, block(25), block(5, "inactive")), segment(kept, block(30, "inactive"))]
+    both = "segment_alloc HIGH 30; alloc HIGH 30; segment_alloc LOW 30; alloc LOW 30; free HIGH 30; free LOW 30"
+    recording, start = recorded(tmp_path, snapshot(segments, history(f"{both}; alloc {taken} 25")))
 
     assert whole(recording, start)
 
@@ -190,18 +158,9 @@ def test_blocks_that_wait_for_a_stream_are_not_free_until_it_is_done(tmp_path: P
 
     Where only 30 fit, PyTorch waits for the stream, and frees the first segment.
     """
-    content = snapshot(
-        [segment(LOW, block(30)), segment(HIGH, block(30))],
-        [
-            event("segment_alloc", LOW, 30),
-            event("alloc", LOW, 30),
-            event("free_requested", LOW, 30),
-            event("segment_alloc", HIGH, 30),
-            event("alloc", HIGH, 30),
-            event("free_completed", LOW, 30),
-            event("alloc", LOW, 30),
-        ],
-    )
+    before = "segment_alloc LOW 30; alloc LOW 30; free_requested LOW 30; segment_alloc HIGH 30; alloc HIGH 30"
+    events = history(f"{before}; free_completed LOW 30; alloc LOW 30")
+    content = snapshot([segment(LOW, block(30)), segment(HIGH, block(30))], events)
     recording, start = recorded(tmp_path, content)
 
     assert replay(recording, start, MemoryModel.PYTORCH).peaks == Peaks(60 * MIB, 60 * MIB)
@@ -227,7 +186,7 @@ def test_lacking_memory_is_found_to_8_mib(tmp_path: Path) -> None:
     # 40 at the end, 60 in between, 20 at the beginning; addresses are not compared.
     content = snapshot(
         [segment(LOW, block(20), block(20, "inactive"), is_expandable=True)],
-        [event("segment_map", LOW, 40), event("segment_unmap", LOW, 20)],
+        history("segment_map LOW 40; segment_unmap LOW 20"),
     )
     recording, start = recorded(tmp_path, content)
     assert recording.expandable
@@ -250,15 +209,8 @@ def test_segments_that_grow_are_compared_from_an_empty_memory(
 
     In another record they lie 5 further on, and in a third a page more is mapped at first.
     """
-    events = [
-        event("segment_map", HIGH, 40),
-        event("alloc", HIGH, 30),
-        event("alloc", HIGH + 30 * MIB, 5),
-        *freed(HIGH, 30),
-        event("segment_unmap", HIGH, 20),
-        event("segment_map", HIGH, 20),
-        event("alloc", HIGH, 25),
-    ]
+    grown = "segment_map HIGH 40; alloc HIGH 30; alloc HIGH+30 5; free HIGH 30"
+    events = history(f"{grown}; segment_unmap HIGH 20; segment_map HIGH 20; alloc HIGH 25")
     held = segment(HIGH, block(25), block(5, "inactive"), block(5), block(5, "inactive"), is_expandable=True)
     changed = [others.get(place, each) for place, each in enumerate(events)]
     (recording,) = read_recordings(written(tmp_path, snapshot([held], changed)))
