@@ -62,10 +62,35 @@ def kernel_table(folder: Path, lines: Iterable[str], *, tf32: bool = False) -> M
 
 def toy_chain(convolutions: int) -> LayerGraph:
     """A chain of 1x1 CONV layers without activations, then an FC layer: each map of an image has 5 elements."""
-    net = GraphBuilder("toy", MapShape(5, 1, 1))
-    y = 0
-    for number in range(1, convolutions + 1):
-        y = net.conv(f"conv{number}", y, 5, 1, relu=False)
+    return toy_graph("; ".join(f"conv{number} conv" for number in range(1, convolutions + 1)))
+
+
+def toy_graph(text: str, channels: int = 5) -> LayerGraph:
+    """Read `conv1 conv; left pool; sum add conv1 left`: layers over the one before or those that are named, then FC.
+
+    All maps have 5 elements, and the input as many as its channels; `conv 4` writes 4, has no bias in `conv unbiased`
+    and a rectifier behind it in `conv relu`. Windows are of one element.
+    """
+    net, y = GraphBuilder("toy", MapShape(channels)), 0
+    maps = {"input": y}
+    for name, kind, *words in (statement.split() for statement in text.split("; ")):
+        x, *others = [maps[each] for each in words if each in maps] or [y]
+        relu = "relu" in words
+        match kind:
+            case "conv":
+                width = next((int(each) for each in words if each.isdigit()), 5)
+                y = net.conv(name, x, width, 1, bias="unbiased" not in words, relu=relu)
+            case "bn":
+                y = net.batch_norm(name, x, relu=relu)
+            case "add":
+                y = net.add(name, x, *others, relu=relu)
+            case "concat":
+                y = net.concat(name, (x, *others))
+            case "dropout":
+                y = net.dropout(name, x, mask_bytes=1, in_place=True)
+            case _:
+                y = net.pool(name, x, 1, stride=1)
+        maps[name] = y
     return with_fc(net, y)
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.toy import replay, toy_costs, toy_setting, toy_workload, with_fc
-from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.shapes import MapShape
+from tests.toy import replay, toy_costs, toy_graph, toy_setting, toy_workload
 from vdnnsim.plans.descriptions import describe
 from vdnnsim.plans.trace import IterationTrace, Span, Stall
 from vdnnsim.policies.algorithms import Algorithms
@@ -50,12 +48,8 @@ def _clock(seconds: float) -> str:
 
 def toy_fork() -> IterationTrace:
     """A fork and a join on the toy machine, under vdnn_all."""
-    net = GraphBuilder("fork", MapShape(5, 1, 1))
-    x = net.conv("conv1", 0, 5, 1)
-    a = net.conv("left", x, 3, 1)
-    b = net.pool("right", x, 1, stride=1)
-    y = net.conv("conv2", net.concat("join", (a, b)), 5, 1)
-    workload = toy_workload(with_fc(net, y))
+    text = "conv1 conv relu; left conv 3 relu; right pool conv1; join concat left right; conv2 conv relu"
+    workload = toy_workload(toy_graph(text))
     costs = toy_costs(workload, {}, default_s=8.0)
     return replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.operands import of_role
-from tests.toy import replay, toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import replay, toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -52,10 +52,7 @@ def temporaries(workload: Workload) -> dict[str, int]:
 
 def residual() -> LayerGraph:
     """stem, left over it, sum of the two."""
-    net = GraphBuilder("residual", MapShape(5))
-    stem = net.conv("stem", 0, 5, 1, relu=False)
-    y = net.add("sum", net.conv("left", stem, 5, 1, relu=False), stem, relu=False)
-    return with_fc(net, y)
+    return toy_graph("stem conv; left conv; sum add left stem")
 
 
 def test_a_sum_hands_its_gradient_on_and_the_next_is_added_to_it() -> None:
@@ -81,17 +78,9 @@ def test_a_sum_hands_its_gradient_on_and_the_next_is_added_to_it() -> None:
 
 def joined(*, sum_first: bool) -> LayerGraph:
     """stem, left over it, and right over it; left + stem, joined with right; right runs before or after that sum."""
-    net = GraphBuilder("joined", MapShape(5))
-    stem = net.conv("stem", 0, 5, 1, relu=False)
-    left = net.conv("left", stem, 5, 1, relu=False)
-    if sum_first:
-        y = net.add("sum", left, stem, relu=False)
-        right = net.conv("right", stem, 5, 1, relu=False)
-    else:
-        right = net.conv("right", stem, 5, 1, relu=False)
-        y = net.add("sum", left, stem, relu=False)
-    net.begin_classifier()
-    return net.build(net.fc("fc", net.concat("join", (y, right)), 1, relu=False))
+    middle = ["sum add left stem", "right conv stem"]
+    text = "; ".join(["stem conv", "left conv", *(middle if sum_first else reversed(middle))])
+    return toy_graph(f"{text}; join concat sum right")
 
 
 def test_a_sum_hands_on_a_copy_where_another_would_see_what_is_added() -> None:
@@ -125,8 +114,7 @@ def test_a_sum_hands_on_a_copy_where_another_would_see_what_is_added() -> None:
 
 def test_the_gradient_of_a_rectifier_in_place_is_new_memory() -> None:
     """It does not lie over dY, as the papers have it."""
-    net = GraphBuilder("rectified", MapShape(5))
-    graph = net.build(net.fc("fc", net.conv("conv", 0, 5, 1), 1, relu=False))
+    graph = toy_graph("conv conv relu")
 
     assert gradients(by_autograd(graph))["conv/relu"] == [
         ("conv", Role.OUTPUT_GRADIENT, READ),

@@ -1,8 +1,6 @@
-from tests.toy import with_fc
-from vdnnsim.dnn.graph import GraphBuilder
+from tests.toy import toy_graph
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.shapes import MapShape
 
 
 def test_a_fork_is_counted_by_its_readers_and_a_join_reads_all_branches() -> None:
@@ -11,11 +9,7 @@ def test_a_fork_is_counted_by_its_readers_and_a_join_reads_all_branches() -> Non
     Backward of `left` and `right` reads map 1 again; the join saves nothing, so maps 2 and 3 end with forward. The
     FC layer (4) saves map 4; the loss (5) saves its own Y, map 6, which nobody reads in forward.
     """
-    net = GraphBuilder("fork", MapShape(1))
-    trunk = net.conv("conv1", 0, 1, 1, relu=False)
-    left = net.conv("left", trunk, 1, 1, relu=False)
-    right = net.conv("right", trunk, 1, 1, relu=False)
-    graph = net.build(net.fc("fc", net.concat("join", (left, right)), 1, relu=False))
+    graph = toy_graph("conv1 conv; left conv; right conv conv1; join concat left right")
 
     assert [each.name for each in graph.maps] == ["input", "conv1", "left", "right", "join", "fc", "loss"]
     assert [each.index for each in graph.maps] == [0, 1, 2, 3, 4, 5, 6]
@@ -25,13 +19,9 @@ def test_a_fork_is_counted_by_its_readers_and_a_join_reads_all_branches() -> Non
 
 
 def test_gradients_and_stages_of_maps() -> None:
-    net = GraphBuilder("chain", MapShape(1))
-    graph = net.build(net.fc("fc", net.conv("conv", 0, 1, 1), 1, relu=False))
+    graph = toy_graph("conv conv relu")
     assert [each.name for each in graph.maps if each.needs_gradient] == ["conv", "fc"]
     # Maps belong to the stage of their producer and the input to the features.
-    net = GraphBuilder("stages", MapShape(1))
-    y = net.conv("conv", 0, 1, 1)
-    graph = with_fc(net, y)
     assert [each.stage for each in graph.maps] == [Stage.FEATURES] * 2 + [Stage.CLASSIFIER] * 2
 
 
@@ -40,9 +30,7 @@ def test_an_activation_shares_the_map_of_the_layer_before_it() -> None:
 
     Backward needs it for the rectifier, whose Y it is, and for the pool, whose X it is; not for conv, which reads X.
     """
-    net = GraphBuilder("in place", MapShape(1, 2, 2))
-    y = net.conv("conv", 0, 1, 1)
-    graph = net.build(net.fc("fc", net.pool("pool", y, 2, stride=2), 1, relu=False))
+    graph = toy_graph("conv conv relu; pool pool")
     shared = graph.maps[1]
 
     assert (shared.producer, shared.rewriters, shared.consumers, shared.saved_for) == (0, (1,), (2,), (1, 2))
@@ -54,10 +42,7 @@ def test_the_kind_of_a_map_is_that_of_its_readers() -> None:
 
     The join's map is the X of the FC layer, the FC layer's that of the loss, and nobody reads the loss.
     """
-    net = GraphBuilder("mixed", MapShape(1))
-    trunk = net.conv("conv1", 0, 1, 1)
-    pooled = net.pool("pool", trunk, 1, stride=1)
-    graph = net.build(net.fc("fc", net.concat("join", (pooled, net.conv("conv2", trunk, 1, 1))), 1, relu=False))
+    graph = toy_graph("conv1 conv relu; pool pool; conv2 conv relu conv1; join concat pool conv2")
 
     kinds = {each.name: graph.map_kind(each.index) for each in graph.maps}
     assert kinds["input"] is kinds["conv1"] is LayerKind.CONV

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.toy import with_fc
+from tests.toy import toy_graph, with_fc
 from vdnnsim.dnn.convolutional import Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase, Stage
@@ -73,9 +73,7 @@ def test_phases(each_kind: LayerGraph) -> None:
     assert [layer.backward_phases for layer in each_kind.layers] == backward
     assert [layer.training_phases for layer in each_kind.layers] == [(F, *each) for each in backward]
     assert [phase for phase in Phase if phase.is_backward] == [D, W, Phase.BACKWARD]
-    net = GraphBuilder("pool first", MapShape(1, 2, 2))
-    graph = net.build(net.fc("fc", net.pool("pool", 0, 2, stride=2), 1, relu=False))
-    assert graph.layers[0].training_phases == (F,)
+    assert toy_graph("pool pool").layers[0].training_phases == (F,)
 
 
 def test_a_kernel_larger_than_its_padded_map_is_a_bug_of_the_network() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.operands import Operands, operands
+from tests.toy import toy_graph
 from vdnnsim.dnn.convolutional import Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
@@ -62,8 +63,7 @@ def test_maps_of_different_shape_cannot_be_added() -> None:
 
 
 def test_backward_of_a_normalization_is_one_phase_also_over_the_input_batch() -> None:
-    net = GraphBuilder("first", MapShape(1))
-    first = net.build(net.fc("fc", net.batch_norm("norm", 0), 1, relu=False)).layers[0]
+    first = toy_graph("norm bn relu").layers[0]
 
     assert NORM.training_phases == first.training_phases == (F, B)
     assert SUM.training_phases == (F, D)
@@ -111,10 +111,7 @@ def test_a_normalization_adds_to_a_gradient_that_another_layer_has_begun() -> No
 
     A map of 2 elements holds 8 B, W and the statistics 16 B each: X and dY twice, dX read and written, W, dW.
     """
-    net = GraphBuilder("around", MapShape(2))
-    x = net.conv("conv", 0, 2, 1, relu=False)
-    y = net.add("sum", net.batch_norm("norm", x, relu=False), x, relu=False)
-    around = Workload(net.build(net.fc("fc", y, 1, relu=False)), batch_size=1)
+    around = Workload(toy_graph("conv conv 2; norm bn; sum add norm conv"), batch_size=1)
     norm = around.graph.layers[1]
 
     assert operands(around, norm, B).gradients_read == (2, 1)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from tests.operands import of_role
-from tests.toy import with_fc
+from tests.toy import toy_graph, with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
@@ -128,10 +128,7 @@ def test_steps_of_inference_and_of_a_part() -> None:
 
 def test_several_inputs_stand_in_their_order_and_all_but_one_reader_add_to_a_gradient() -> None:
     """Stem 0 (map 1) is read by left 1 (map 2) and by sum 2 = left + stem (map 3), which is the first in backward."""
-    net = GraphBuilder("fork", MapShape(1))
-    stem = net.conv("stem", 0, 1, 1, relu=False)
-    y = net.add("sum", net.conv("left", stem, 1, 1, relu=False), stem, relu=False)
-    step = Workload(net.build(net.fc("fc", y, 1, relu=False)), batch_size=1).step
+    step = Workload(toy_graph("stem conv; left conv; sum add left stem"), batch_size=1).step
     names = [each.name for each in step.storages]
 
     def touched(layer: int, phase: Phase) -> list[tuple[str, Role, int, Access]]:

@@ -10,10 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import toy_costs, toy_graph, toy_setting, toy_workload
 from tests.two_gpus import SERVER, TREE, placed
-from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
 from vdnnsim.memory.choices import PinnedMemory
@@ -37,9 +35,7 @@ THREE = Topology(
 
 
 def replay_three(aggregation: Aggregation) -> ServerTrace:
-    net = GraphBuilder("uneven", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 4, 1, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv 4"))
     costs = toy_costs(workload, {})
     plan = aggregate_gradients(Base().plan(toy_setting(workload, costs)), aggregation)
     server = replace(SERVER, gpu=replace(SERVER.gpu, dram_bytes_per_s=120 / US), topology=THREE)

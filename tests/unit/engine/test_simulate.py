@@ -2,10 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_SERVER, placement_of, replay, replayed, toy_costs, toy_workload, with_fc
+from tests.toy import TOY_SERVER, placement_of, replay, replayed, toy_costs, toy_graph, toy_workload
 from tests.unit.plans.hand_written import WORKLOAD, F, script
-from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.engine.streams import CopyEngines
 from vdnnsim.errors import SimulationDeadlock
@@ -81,11 +79,7 @@ def test_a_map_that_is_not_prefetched_is_fetched_on_demand() -> None:
 
     So backward of conv1 stands still for the 10 s of its fetch.
     """
-    net = GraphBuilder("toy", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=False)
-    y = net.pool("pool1", y, 1, stride=1)
-    y = net.conv("conv2", y, 5, 1, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv; pool1 pool; conv2 conv"))
     costs = toy_costs(workload, {})
     policy = VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL)
 

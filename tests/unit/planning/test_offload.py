@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import toy_costs, toy_workload, with_fc
+from tests.toy import toy_costs, toy_graph, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
@@ -116,10 +114,7 @@ def uneven_problem() -> Problem:
     and 10 + 40 + 10 B are idle: with its workspace 956 B. Kernels 7 and 8 hold 40 + 10 B, and 10 + 40 B are idle: 924
     B.
     """
-    net = GraphBuilder("uneven", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 20, 1, bias=False, relu=False)
-    y = net.conv("conv2", y, 5, 1, bias=False, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv 20 unbiased; conv2 conv unbiased"))
     costs = toy_costs(workload, {}, workspace_bytes={("fc", Phase.BACKWARD_DATA): 60})
     return problem_of(iteration(workload), workload, costs.table(workload), 924)
 

@@ -11,15 +11,13 @@ from tests.toy import (
     overflow_of,
     toy_chain,
     toy_costs,
+    toy_graph,
     toy_setting,
     toy_workload,
-    with_fc,
 )
 from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
 from vdnnsim.cost.table import CostModel, KernelCost
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning import fitting
@@ -147,11 +145,8 @@ def test_parts_are_offloaded_where_the_memory_model_frees_them(model: MemoryMode
 
 def uneven_setting(device_bytes: int, model: MemoryModel = MemoryModel.BEST_FIT) -> Setting:
     """A chain whose maps are of several sizes."""
-    net = GraphBuilder("uneven", MapShape(9, 1, 1))
-    y = 0
-    for number, channels in enumerate((5, 9, 5)):
-        y = net.conv(f"conv{number}", y, channels, 1, bias=False, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    text = "conv0 conv 5 unbiased; conv1 conv 9 unbiased; conv2 conv 5 unbiased"
+    workload = toy_workload(toy_graph(text, channels=9))
     return toy_setting(workload, toy_costs(workload, {}), limits(device_bytes, model=model))
 
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import ToyCosts, toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import ToyCosts, toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.cost.table import KernelCost
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
 from vdnnsim.planning.problem import Problem, problem_of
@@ -78,22 +77,14 @@ def test_a_map_of_several_readers_is_idle_between_them() -> None:
     11 and 12 backward of the sums, then dX and dW of conv4 (13, 14), conv3 (15, 16) and conv2 (17, 18), and dW of
     conv1 (19). The map of conv1 waits from 1 to 5, as its last reader in forward, and from there to dW of conv2.
     """
-    net = GraphBuilder("residual", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=False)
-    branch = net.conv("conv2", y, 5, 1, relu=False)
-    left, right = (net.conv(name, branch, 5, 1, relu=False) for name in ("conv3", "conv4"))
-    both = net.add("branches", left, right, relu=False)
-    whole = net.add("sum", both, y, relu=False)
-    found = problem(with_fc(net, whole))
+    text = "conv1 conv; conv2 conv; conv3 conv; conv4 conv conv2; branches add conv3 conv4; sum add branches conv1"
+    found = problem(toy_graph(text))
     of = [each[2:] for each in waits(found) if each[0] == "map conv1"]
     assert of == [(0, 1, 5), (0, 5, 18)]
     # A content is offloaded once: the input, conv1 and conv2.
     assert found.kernels[2].sendable_bytes == 30
     # conv1 makes the map, the rectifier behind it writes it over (kernel 1); conv2 reads it then and in backward.
-    net = GraphBuilder("rectified", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=True)
-    y = net.conv("conv2", y, 5, 1, relu=False)
-    found = problem(with_fc(net, y))
+    found = problem(toy_graph("conv1 conv relu; conv2 conv"))
     (wait,) = (each for each in waits(found) if each[0] == "map conv1")
     assert wait[2:4] == (1, 2)
     # Only the input could be offloaded before the rectifier has run.

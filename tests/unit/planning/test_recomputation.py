@@ -6,12 +6,11 @@ from dataclasses import replace
 from msgspec import structs
 
 from tests.captured_steps import DX, DY, Recording, X, Y
-from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.schedule import Run, iteration
@@ -56,11 +55,7 @@ def test_without_drops_the_order_is_unchanged() -> None:
 
 def test_maps_that_only_forward_reads_are_restored_for_their_readers() -> None:
     """Backward of the sum reads nothing, so the maps of both branches are freed; recomputing the sum needs them."""
-    net = GraphBuilder("branches", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=False)
-    left, right = (net.conv(name, y, 5, 1, relu=False) for name in ("left", "right"))
-    whole = net.add("sum", left, right, relu=False)
-    graph = with_fc(net, whole)
+    graph = toy_graph("conv1 conv; left conv; right conv conv1; sum add left right")
     found = recomputation(graph)
     conv1, summed, _ = found.droppable
 
@@ -71,10 +66,7 @@ def test_maps_that_only_forward_reads_are_restored_for_their_readers() -> None:
 
 def test_the_price_of_a_buffer_is_that_of_the_kernels_which_write_it() -> None:
     """A map of 10 B, made in 4 s by a convolution and in 1 s by the rectifier that writes it over."""
-    net = GraphBuilder("rectified", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=True)
-    graph = with_fc(net, y)
-    found = recomputation(graph, {("conv1", Phase.FORWARD): 4.0})
+    found = recomputation(toy_graph("conv1 conv relu"), {("conv1", Phase.FORWARD): 4.0})
     (conv1, _) = found.droppable
 
     assert found.nbytes(conv1) == 10
@@ -92,10 +84,7 @@ def test_equal_buffers_of_equal_blocks_are_alike() -> None:
 
 def test_a_shared_input_is_restored_once() -> None:
     """The sum is of the map of conv1 and of that of conv2, which is made of the former; backward reads all three."""
-    net = GraphBuilder("residual", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=False)
-    whole = net.add("sum", y, net.conv("conv2", y, 5, 1, relu=True), relu=False)
-    found = recomputation(with_fc(net, whole))
+    found = recomputation(toy_graph("conv1 conv; conv2 conv relu; sum add conv1 conv2"))
 
     assert again(found.order(found.droppable[:3]))[:7] == [
         *("loss", "fc", "+conv1", "+conv2", "+conv2/relu", "+sum"),
@@ -139,10 +128,7 @@ def test_segments_keep_their_outputs_and_the_last_keeps_all() -> None:
     that of conv1 is dropped; the next segments read the other two. All else is in the last. A single segment drops
     nothing.
     """
-    net, y = GraphBuilder("waves", MapShape(5, 1, 1)), 0
-    for number, channels in enumerate((5, 15, 5, 15, 5)):
-        y = net.conv(f"conv{number}", y, channels, 1, relu=False)
-    graph = with_fc(net, y)
+    graph = toy_graph("conv0 conv; conv1 conv 15; conv2 conv; conv3 conv 15; conv4 conv")
     found = recomputation(graph)
 
     assert named(graph, found.segmented(3)) == ["map conv1"]

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload, with_fc
 from tests.unit.planning.chain_of_ten_kernels import chain_problem, impossible
 from tests.unit.planning.test_fluid_program import random_chain
 from vdnnsim.dnn.graph import GraphBuilder
@@ -59,9 +59,7 @@ def rectified_problem(capacity_bytes: int) -> Problem:
     2 x (60 + 12) B are held throughout. With idle bytes kernels take 164, 164, 166, 168, 168, 176, 176, 174
     and 164 B; 5 and 6 are dX and dW of fc, 7 backward of the rectifier, beside which the input alone is idle.
     """
-    net = GraphBuilder("rectified", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=True)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv relu"))
     table = toy_costs(workload, {("conv1", Phase.FORWARD): 5.0}).table(workload)
     return problem_of(iteration(workload), workload, table, capacity_bytes)
 

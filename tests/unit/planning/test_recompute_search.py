@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
-from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.shapes import MapShape
+from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.planning import recompute_search as module
 from vdnnsim.planning.deadline import NEVER, PAST, Deadline
 from vdnnsim.planning.fluid_bound import Links
@@ -110,11 +108,8 @@ def test_searches_that_end_early() -> None:
 
 def test_more_time_only_adds_orders() -> None:
     """On a chain of eight uneven layers; the clock advances by 1 s whenever it is read."""
-    net = GraphBuilder("uneven", MapShape(5, 1, 1))
-    y = 0
-    for number, channels in enumerate((3, 10, 14, 13, 13, 2, 5, 2)):
-        y = net.conv(f"conv{number}", y, channels, 1, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    widths = enumerate((3, 10, 14, 13, 13, 2, 5, 2))
+    workload = toy_workload(toy_graph("; ".join(f"conv{number} conv {width}" for number, width in widths)))
     costs = toy_costs(workload, {}).table(workload)
     runs = iteration(workload)
     most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.planning.deadline import NEVER
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem, problem_of
@@ -48,12 +47,8 @@ def test_temporaries_of_several_recomputations_stay() -> None:
     dW of b, kernel 14, reads the second sum: left and the sum are recomputed, of the map of conv1, which dW of left
     reads, kernel 20. dW of a, kernel 17, reads the first, which is made of the map of left that is there.
     """
-    net = GraphBuilder("sums", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=False)
-    left = net.conv("left", y, 5, 1, relu=False)
-    a = net.conv("a", net.add("sum1", left, y, relu=False), 5, 1, relu=False)
-    b = net.conv("b", net.add("sum2", left, y, relu=False), 5, 1, relu=False)
-    graph = with_fc(net, net.add("out", a, b, relu=False))
+    sums = "sum1 add left conv1; a conv; sum2 add left conv1; b conv; out add a b"
+    graph = toy_graph(f"conv1 conv; left conv; {sums}")
 
     _, _, found, of = restored_in(graph, "map sum1", "map sum2")
 

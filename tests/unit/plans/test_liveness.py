@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from tests.operands import Operands, operands
-from vdnnsim.dnn.graph import FeatureMap, GraphBuilder
+from tests.toy import toy_graph
+from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.plans.liveness import last_forward_use, maps_touched, needed_in_backward
 
@@ -18,13 +18,8 @@ def workload() -> Workload:
     conv 0 (1), conv/relu 1 (1), pool 2 (2), left 3 (3), right 4 (4), join 5 (5), fc 6 (6), loss 7 (7). The pool's map
     is forked to left and right.
     """
-    net = GraphBuilder("all kinds", MapShape(1, 2, 2))
-    pool = net.pool("pool", net.conv("conv", 0, 1, 1), 2, stride=2)
-    left = net.conv("left", pool, 1, 1, relu=False)
-    right = net.conv("right", pool, 1, 1, relu=False)
-    return Workload(
-        net.build(net.fc("fc", net.concat("join", (left, right)), 1, relu=False)), batch_size=1, optimizer=Optimizer.SGD
-    )
+    graph = toy_graph("conv conv relu; pool pool; left conv; right conv pool; join concat left right")
+    return Workload(graph, batch_size=1, optimizer=Optimizer.SGD)
 
 
 WORKLOAD = workload()
@@ -69,9 +64,7 @@ def test_operands_of_each_phase(layer: int, phase: Phase, expected: Operands) ->
 
 def test_a_join_writes_no_gradient_of_the_input_batch() -> None:
     """It joins the input, map 0, with conv's map 1, and so writes the gradient of map 1 alone."""
-    net = GraphBuilder("skip", MapShape(1))
-    join = net.concat("join", (0, net.conv("conv", 0, 1, 1, relu=False)))
-    skip = Workload(net.build(net.fc("fc", join, 1, relu=False)), batch_size=1)
+    skip = Workload(toy_graph("conv conv; join concat input conv"), batch_size=1)
 
     assert operands(skip, skip.graph.layers[1], D) == Operands(gradients_read=(2,), gradients_written=(1,))
 

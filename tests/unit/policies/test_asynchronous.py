@@ -12,12 +12,10 @@ from functools import partial
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_graph, toy_workload
 from tests.unit.policies.copies import timed
 from vdnnsim.cost.table import CostModel
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.lowering import lower
@@ -148,10 +146,8 @@ def test_maps_with_one_trigger_are_prefetched_in_the_order_of_use() -> None:
     # Joining reads nothing in backward, so a branch's map is first read by its own rectifier, which is no step.
     # Steps: loss, fc, join, right, left. Before the rectifier of `left` come four, before that of `right` three. One
     # step ahead `left` comes back with the step of `right`, and its rectifier awaits it.
-    net = GraphBuilder("branches", MapShape(5, 1, 1))
-    left, right = net.conv("left", 0, 5, 1), net.conv("right", 0, 5, 1)
-    y = net.concat("join", (left, right))
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("left conv relu; right conv input relu; join concat left right"))
+    left, right = 1, 2
     costs = toy_costs(workload, {})
     names = [layer.name for layer in workload.graph.layers]
     trace = replay(plan_of({left: 1}, workload=workload, costs=costs), costs, server=SERVER)

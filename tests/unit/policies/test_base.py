@@ -1,11 +1,9 @@
 """`base` and `none`, which offload nothing."""
 
-from tests.toy import ToyCosts, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import ToyCosts, replay, replayed, toy_chain, toy_costs, toy_graph, toy_setting, toy_workload
 from vdnnsim.analysis.memory import peak_by_kind
 from vdnnsim.cost.table import KernelCost
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch
@@ -57,13 +55,7 @@ def test_a_fork_needs_a_third_gradient_buffer() -> None:
     Backward of the join reads its gradient (10 B) and writes those of a and b, so three gradient maps live at once.
     Two slots hold 10 B, the largest. The third one is for b's: the join's gradient and a's have taken the two.
     """
-    net = GraphBuilder("fork", MapShape(5, 1, 1))
-    x = net.conv("conv1", 0, 5, 1, relu=False)
-    a = net.conv("a", x, 4, 1, relu=False)
-    b = net.conv("b", x, 1, 1, relu=False)
-    y = net.concat("join", (a, b))
-    workload = toy_workload(with_fc(net, y))
-    trace = replayed(Base(), workload)
+    trace = replayed(Base(), toy_workload(toy_graph("conv1 conv; a conv 4; b conv 1 conv1; join concat a b")))
 
     assert dict(peak_by_kind(trace))[BufferKind.GRADIENT_MAP] == 10 + 10 + 2
 

@@ -7,31 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    TOY_SERVER,
+    replayed,
+    toy_chain,
+    toy_costs,
+    toy_graph,
+    toy_setting,
+    toy_workload,
+)
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.cost.table import CostTable, KernelCost
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, Caffe
 
-
-def forked() -> LayerGraph:
-    """conv1, read by conv2 and by the addition behind it."""
-    net = GraphBuilder("forked", MapShape(5))
-    x = net.conv("conv1", 0, 5, 1, relu=False)
-    y = net.add("add", net.conv("conv2", x, 5, 1, relu=False), x, relu=False)
-    return with_fc(net, y)
-
-
-def normalized() -> LayerGraph:
-    net = GraphBuilder("normalized", MapShape(5))
-    y = net.batch_norm("bn", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
-    return with_fc(net, y)
+FORKED = toy_graph("conv1 conv; conv2 conv; add add conv2 conv1")
+NORMALIZED = toy_graph("conv conv unbiased; bn bn")
 
 
 @pytest.mark.parametrize(
@@ -42,12 +38,12 @@ def normalized() -> LayerGraph:
         (toy_workload(toy_chain(2)), 264 + 34 + 22),
         # Maps: input, conv1, conv2, add of 10 B, fc and loss of 2 B: 44 B. A map of two readers has three diffs: 3 x 10
         # B of conv1, 10 B of conv2, 10 B of the sum, 2 B of fc.
-        (toy_workload(forked()), 264 + 44 + 52),
+        (toy_workload(FORKED), 264 + 44 + 52),
         # W: 50, 20 and 12 B, twice: 164 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B, gradients 10 + 10 + 2 = 22 B.
         # Statistics: mean and inverse deviation of 5 channels in float32, 40 B, beside two temporary maps of 10 B.
-        (toy_workload(normalized()), 164 + 34 + 22 + 60),
+        (toy_workload(NORMALIZED), 164 + 34 + 22 + 60),
         # Inference has no gradients and keeps no temporary map.
-        (replace(toy_workload(normalized()), mode=Mode.INFERENCE), 82 + 34 + 40),
+        (replace(toy_workload(NORMALIZED), mode=Mode.INFERENCE), 82 + 34 + 40),
     ],
     ids=["chain", "forked", "normalized", "inference"],
 )

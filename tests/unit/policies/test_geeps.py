@@ -9,12 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replayed, toy_chain, toy_costs, toy_graph, toy_setting, toy_workload
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Stream
@@ -72,14 +70,9 @@ def test_unchanged_data_are_offloaded_once() -> None:
 
     One branch begins the sum of its gradient, which is prefetched for the other. Statistics are copied as maps are.
     """
-    net = GraphBuilder("forked", MapShape(5))
-    stem = left = right = net.batch_norm("bn", net.conv("stem", 0, 5, 1, relu=False), relu=False)
-    for number in range(1, 5):
-        left = net.conv(f"left{number}", left, 5, 1, relu=False)
-    for number in range(1, 5):
-        right = net.conv(f"right{number}", right if number > 1 else stem, 5, 1, relu=False)
-    joined = net.add("join", left, right, relu=False)
-    trace = trace_of(10, toy_workload(with_fc(net, joined)))
+    left = "left1 conv; left2 conv; left3 conv; left4 conv"
+    right = "right1 conv bn; right2 conv; right3 conv; right4 conv"
+    trace = trace_of(10, toy_workload(toy_graph(f"stem conv; bn bn; {left}; {right}; join add left4 right4")))
 
     out = [name for kind, name, *_ in timed(trace) if kind == "Offload"]
     back = [name for kind, name, *_ in timed(trace) if kind == "Prefetch"]
@@ -102,18 +95,10 @@ def test_an_access_without_room_waits_for_offloads() -> None:
     x and y are offloaded from 40 to 50 and to 60 s; q at 40 s needs 10 B, and r ahead of s 10 B, beside p: q waits
     for x. Then r is prefetched from 60 to 70 s, after y, and s waits for it.
     """
-    net = GraphBuilder("interleaved", MapShape(5))
-    p = net.conv("p", 0, 5, 1, relu=False)
-    r = net.conv("r", 0, 5, 1, relu=False)
-    x = net.conv("x", 0, 5, 1, relu=False)
-    y = net.conv("y", x, 5, 1, relu=False)
-    q = net.conv("q", p, 5, 1, relu=False)
-    s = net.conv("s", r, 5, 1, relu=False)
-    ends = [net.conv(f"end{number}", each, 1, 1, relu=False) for number, each in enumerate((x, y, q, s))]
-    total = ends[0]
-    for number, end in enumerate(ends[1:]):
-        total = net.add(f"sum{number}", total, end, relu=False)
-    workload = toy_workload(with_fc(net, total))
+    interleaved = "p conv; r conv input; x conv input; y conv x; q conv p; s conv r"
+    ends = "end0 conv 1 x; end1 conv 1 y; end2 conv 1 q; end3 conv 1 s"
+    sums = "sum0 add end0 end1; sum1 add sum0 end2; sum2 add sum1 end3"
+    workload = toy_workload(toy_graph(f"{interleaved}; {ends}; {sums}"))
     trace = trace_of(10, replace(workload, mode=Mode.INFERENCE))
 
     assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)][:6] == [0, 10, 20, 30, 50, 70]

@@ -6,13 +6,12 @@ batches wait on the GPU, as in Caffe: `AHEAD`, 30 B.
 
 import pytest
 
-from tests.toy import replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import replayed, toy_chain, toy_costs, toy_graph, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
-from tests.unit.policies.test_caffe import forked, normalized
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from tests.unit.policies.test_caffe import FORKED, NORMALIZED
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Alias, Compute, HostSynchronize, Offload, Prefetch
@@ -35,19 +34,6 @@ def over_maps(plan: TrainingPlan) -> list[tuple[str, str]]:
     ]
 
 
-def rectified() -> LayerGraph:
-    """conv1 and conv2 with their rectifiers, then fc."""
-    net = GraphBuilder("rectified", MapShape(5))
-    y = net.conv("conv2", net.conv("conv1", 0, 5, 1), 5, 1)
-    return with_fc(net, y)
-
-
-def pooled() -> LayerGraph:
-    net = GraphBuilder("pooled", MapShape(5))
-    y = net.pool("pool", net.conv("conv", 0, 5, 1, relu=False), 1, stride=1)
-    return with_fc(net, y)
-
-
 @pytest.mark.parametrize(
     ("graph", "beyond_bytes"),
     [
@@ -57,12 +43,12 @@ def pooled() -> LayerGraph:
         (toy_chain(2), {LayrubIntra: 264 + 34, LayrubInter: 264 + 40, LayrubHybrid: 264 + 30}),
         # Backward of the addition begins the gradient of conv1's Y, which conv2 still reads: a region of 10 B. A second
         # one for the diff of the other output of Caffe's Split, until both are summed. W and dW 264 B, maps 44 B.
-        (forked(), {LayrubIntra: 264 + 44 + 20}),
+        (FORKED, {LayrubIntra: 264 + 44 + 20}),
         # Within layers: W 164 B, maps 34 B, and the 60 B of statistics and two temporary maps, as in Caffe. Between
         # layers all share two of them, 20 B, beside the 40 B of statistics. Beside backward of batch normalization lie
         # its X, dX, dY and the input being prefetched: four regions. With dX over X they are three, and a third
         # temporary map holds dY.
-        (normalized(), {LayrubIntra: 164 + 34 + 60, LayrubInter: 164 + 40 + 20 + 40, LayrubHybrid: 164 + 40 + 30 + 30}),
+        (NORMALIZED, {LayrubIntra: 164 + 34 + 60, LayrubInter: 164 + 40 + 20 + 40, LayrubHybrid: 164 + 40 + 30 + 30}),
     ],
 )
 def test_memory_that_is_held(graph: LayerGraph, beyond_bytes: dict[type[Policy], int]) -> None:
@@ -79,7 +65,7 @@ def test_within_layers_gradients_lie_over_maps_behind_a_barrier() -> None:
         ("gradient of conv2", "map conv2"),
         ("gradient of conv1", "map conv1"),
     ]
-    assert ("gradient of conv1", "map conv1") not in over_maps(replayed(LayrubIntra(), toy_workload(forked())).plan)
+    assert ("gradient of conv1", "map conv1") not in over_maps(replayed(LayrubIntra(), toy_workload(FORKED)).plan)
 
 
 def test_barriers_and_synchronizations() -> None:
@@ -123,7 +109,7 @@ def test_records_of_rectifiers_pass_through_one_region() -> None:
     the record of the second rectifier is prefetched until 22 s. It ends at 23 s; beside conv2 the other record is
     prefetched until 28 s, then its rectifier and conv1 run.
     """
-    trace = replayed(LayrubIntra(), toy_workload(rectified()))
+    trace = replayed(LayrubIntra(), toy_workload(toy_graph("conv1 conv relu; conv2 conv relu")))
 
     assert trace.pool_bytes == AHEAD + 264 + 34 + 5
     assert issued(trace.plan, Offload) == [
@@ -137,10 +123,7 @@ def test_records_of_rectifiers_pass_through_one_region() -> None:
 
 def test_two_batch_normalizations_in_a_row_take_turns_in_the_region() -> None:
     """What the lower one keeps is prefetched after backward of the upper one, not beside it."""
-    net = GraphBuilder("twice", MapShape(5))
-    y = net.batch_norm("bn1", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
-    y = net.batch_norm("bn2", y, relu=False)
-    plan = replayed(LayrubInter(), toy_workload(with_fc(net, y))).plan
+    plan = replayed(LayrubInter(), toy_workload(toy_graph("conv conv unbiased; bn1 bn; bn2 bn"))).plan
 
     backward_or_copy = [
         (type(op).__name__, plan.layers[op.layer])
@@ -158,7 +141,7 @@ def test_the_temporary_maps_of_a_batch_normalization_are_offloaded_after_it() ->
     Forward: conv beside the copy of the input 10 s, bn and 30 B 31 s, fc beside its X 10 s, the loss 1 s: 52 s.
     Backward: the loss beside fc's X 10 s, fc beside 30 B 30 s, bn beside the input 10 s, conv 1 s: 103 s.
     """
-    trace = replayed(LayrubInter(), toy_workload(normalized()))
+    trace = replayed(LayrubInter(), toy_workload(NORMALIZED))
 
     assert issued(trace.plan, Offload) == [
         ("map input", "conv"),
@@ -177,12 +160,14 @@ def test_the_temporary_maps_of_a_batch_normalization_are_offloaded_after_it() ->
 
 def test_maps_that_are_copied_and_overwritten() -> None:
     """Backward of an addition reads no input; conv2's Y, which nothing reads, is offloaded and prefetched for it."""
-    plan = replayed(LayrubInter(), toy_workload(forked())).plan
+    plan = replayed(LayrubInter(), toy_workload(FORKED)).plan
     assert ("map conv2", "add") in issued(plan, Offload)
     assert ("map conv2", "fc") in issued(plan, Prefetch)
     # Caffe keeps a mask and a normalized map for them; one kernel reads X and writes dX.
-    assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(pooled())).plan)
-    assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(normalized())).plan)
+    assert ("gradient of conv", "map conv") in over_maps(
+        replayed(LayrubIntra(), toy_workload(toy_graph("conv conv; pool pool"))).plan
+    )
+    assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(NORMALIZED)).plan)
 
 
 def region_mib(network: str) -> float:

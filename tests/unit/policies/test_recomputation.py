@@ -15,14 +15,21 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, placement_of, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    placement_of,
+    replay,
+    toy_chain,
+    toy_costs,
+    toy_graph,
+    toy_setting,
+    toy_workload,
+)
 from tests.unit.policies.copies import recomputed
 from tests.unit.policies.test_residual import residual
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
@@ -166,10 +173,8 @@ def test_modules_are_cut_where_one_map_passes() -> None:
     """Not before an activation in place, nor within the block, over which bn1's Y passes."""
     assert modules(toy_workload(residual())) == [range(1), range(1, 3), range(3, 7), range(7, 8), range(8, 9)]
     # A network without a place to cut is one module.
-    net = GraphBuilder("around", MapShape(5))
-    y = net.add("add", net.conv("conv2", net.conv("conv1", 0, 5, 1, relu=False), 5, 1, relu=False), 0, relu=False)
-    workload = toy_workload(with_fc(net, y))
-    assert modules(workload) == [range(3), range(3, 4), range(4, 5)]
+    around = toy_graph("conv1 conv; conv2 conv; add add conv2 input")
+    assert modules(toy_workload(around)) == [range(3), range(3, 4), range(4, 5)]
 
 
 def test_a_block_is_recomputed_with_its_activations() -> None:

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, replayed, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replay, replayed, toy_costs, toy_graph, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
 from vdnnsim.analysis.memory import peak_by_kind
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
@@ -25,11 +24,7 @@ def residual() -> LayerGraph:
     conv1 0, bn1 1, bn1/relu 2, conv2 3, bn2 4, add 5 = bn2 + bn1, add/relu 6, fc 7, loss 8; their maps are input 0,
     conv1 1, bn1 2, conv2 3, bn2 4, add 5, fc 6, loss 7.
     """
-    net = GraphBuilder("residual", MapShape(5))
-    x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
-    y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
-    y = net.add("add", y, x)
-    return with_fc(net, y)
+    return toy_graph("conv1 conv unbiased; bn1 bn relu; conv2 conv unbiased; bn2 bn; add add bn2 bn1 relu")
 
 
 WORKLOAD = toy_workload(residual())
@@ -104,14 +99,7 @@ def test_shortcuts_and_normalizations_under_vdnn() -> None:
 
 def test_the_input_of_a_layer_without_backward_is_not_kept() -> None:
     """The pool over the input batch computes no gradient, so the input is not read again."""
-    net = GraphBuilder("pool first", MapShape(5))
-    y = net.batch_norm("bn", net.pool("pool", 0, 1, stride=1))
-    workload = toy_workload(with_fc(net, y))
-    costs = toy_costs(workload, {})
-
-    plan = VdnnAll().plan(toy_setting(workload, costs))
-
-    replay(plan, costs)
+    plan = replayed(VdnnAll(), toy_workload(toy_graph("pool pool; bn bn relu"))).plan
     assert issued(plan, Offload) == [("map pool", "bn")]
 
 

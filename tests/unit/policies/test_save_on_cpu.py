@@ -12,12 +12,10 @@ the label, the input and the gradient of conv1: 264 + 28 B. In that of conv2 the
 
 import pytest
 
-from tests.toy import replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import replayed, toy_chain, toy_costs, toy_graph, toy_setting, toy_workload
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Offload, Prefetch
@@ -87,9 +85,7 @@ def test_what_is_saved_is_copied(
 @pytest.mark.parametrize(("overlap", "copied"), [(False, 2), (True, 1)])
 def test_a_tensor_saved_twice_is_copied_twice_unless_copies_overlap(*, overlap: bool, copied: int) -> None:
     """A rectifier saves its output, which the convolution behind it saves again: 42 B on the host, or 32 B."""
-    net = GraphBuilder("rectified", MapShape(5))
-    y = net.conv("conv2", net.conv("conv1", 0, 5, 1), 5, 1, relu=False)
-    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(with_fc(net, y)))
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(toy_graph("conv1 conv relu; conv2 conv")))
 
     for kind in (Offload, Prefetch):
         assert [name for name, *_ in moved(trace, kind)].count("map conv1") == copied
@@ -99,9 +95,7 @@ def test_a_tensor_saved_twice_is_copied_twice_unless_copies_overlap(*, overlap: 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_statistics_are_saved_like_maps(*, overlap: bool) -> None:
     """Mean and inverse deviation of 5 channels in float32, 40 B; they are copied with their layer."""
-    net = GraphBuilder("normalized", MapShape(5))
-    y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
-    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(with_fc(net, y)))
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(toy_graph("conv1 conv; bn bn")))
 
     assert ("statistics of bn", "bn") in [each[:2] for each in moved(trace, Offload)]
     assert ("statistics of bn", "fc" if overlap else "bn") in [each[:2] for each in moved(trace, Prefetch)]
@@ -112,11 +106,7 @@ def test_a_dropout_behind_a_rectifier_saves_nothing_of_it() -> None:
 
     The rectifier saves its output, the dropout its mask, the convolution behind it what the dropout wrote.
     """
-    net = GraphBuilder("dropped", MapShape(5))
-    x = net.dropout("dropout", net.conv("conv1", 0, 5, 1), mask_bytes=1, in_place=True)
-    net.begin_classifier()
-    y = net.fc("fc", net.conv("conv2", x, 5, 1, relu=False), 1, relu=False)
-    trace = trace_of(SaveOnCpu(), toy_workload(net.build(y)))
+    trace = trace_of(SaveOnCpu(), toy_workload(toy_graph("conv1 conv relu; dropout dropout; conv2 conv")))
 
     assert [each[:2] for each in moved(trace, Offload)] == [
         ("map input", "conv1"),
@@ -131,9 +121,7 @@ def test_a_dropout_behind_a_rectifier_saves_nothing_of_it() -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_layer_without_backward_saves_nothing(*, overlap: bool) -> None:
     """The pool over the input batch computes no gradient; conv1 saves what it reads, the pool's output."""
-    net = GraphBuilder("pool first", MapShape(5))
-    y = net.conv("conv1", net.pool("pool", 0, 1, stride=1), 5, 1, relu=False)
-    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(with_fc(net, y)))
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(toy_graph("pool pool; conv1 conv")))
 
     assert [name for name, *_ in moved(trace, Offload)] == ["map pool", "map conv1", "map loss"]
 

@@ -6,10 +6,11 @@ conv2 have two kernels, the loss, the pools and conv1 one: 8. The maps of the po
 """
 
 from dataclasses import replace
+from itertools import chain, count
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_graph, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import recomputed, timed
 from tests.unit.policies.test_residual import residual
 from vdnnsim.analysis.memory import maximum_bytes
@@ -31,14 +32,9 @@ from vdnnsim.policies.superneurons import SuperNeurons, backward_with_recomputat
 
 def pools(*before: int) -> LayerGraph:
     """CONV layers, each with so many pools behind it."""
-    net = GraphBuilder("pools", MapShape(5))
-    y = number = 0
-    for convolution, count in enumerate(before, start=1):
-        y = net.conv(f"conv{convolution}", y, 5, 1, relu=False)
-        for _ in range(count):
-            number += 1
-            y = net.pool(f"pool{number}", y, 1, stride=1)
-    return with_fc(net, y)
+    numbers = count(1)
+    layers = [[f"conv{at} conv", *(f"pool{next(numbers)} pool" for _ in range(n))] for at, n in enumerate(before, 1)]
+    return toy_graph("; ".join(chain.from_iterable(layers)))
 
 
 CHAIN = toy_workload(pools(1, 1))
@@ -138,12 +134,8 @@ def test_a_pool_under_an_activation_in_place_is_recomputed_for_its_own_backward(
 
     The first of five, that is six times, as above.
     """
-    net = GraphBuilder("dropped", MapShape(5))
-    y = net.pool("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1)
-    for number in range(2, 6):
-        y = net.pool(f"pool{number}", net.dropout(f"dropout{number}", y, mask_bytes=1, in_place=True), 1, stride=1)
-    workload = toy_workload(with_fc(net, y))
-
+    dropped = "; ".join(f"dropout{number} dropout; pool{number} pool" for number in range(2, 6))
+    workload = toy_workload(toy_graph(f"conv1 conv; pool pool; {dropped}"))
     assert recomputed(plan_of(workload))[-2:] == [("pool", 6), ("dropout2", 6)]
 
 

@@ -16,15 +16,13 @@ from tests.toy import (
     replayed,
     toy_chain,
     toy_costs,
+    toy_graph,
     toy_setting,
     toy_workload,
-    with_fc,
 )
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Allocate, Compute, Release
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -53,9 +51,7 @@ def test_nothing_is_copied_and_nothing_waits() -> None:
     assert maximum_bytes(trace) == 264 + 42
     assert trace.host_bytes == 0
     # They are allocated with the forward of bn, after W, the input and conv1, and released before dW.
-    net = GraphBuilder("normalized", MapShape(5))
-    y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv; bn bn"))
     plan = TensorFlow().plan(toy_setting(workload, toy_costs(workload, {})))
     buffer = plan.buffer_names.index("statistics of bn")
     (taken,) = (op for op in plan.operations if isinstance(op, Allocate) and op.buffer == buffer)

@@ -2,12 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replay, replayed, toy_chain, toy_costs, toy_graph, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
@@ -21,14 +20,8 @@ from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 
 
-def pooled_chain() -> LayerGraph:
-    """conv1 with its activation, pool1, conv2, pool2, fc: the pattern of AlexNet and VGG."""
-    net = GraphBuilder("pooled", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1)
-    y = net.pool("pool1", y, 1, stride=1)
-    y = net.conv("conv2", y, 5, 1)
-    y = net.pool("pool2", y, 1, stride=1)
-    return with_fc(net, y)
+POOLED_CHAIN = toy_graph("conv1 conv relu; pool1 pool; conv2 conv relu; pool2 pool")
+"""The pattern of AlexNet and VGG."""
 
 
 def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
@@ -56,20 +49,14 @@ def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
 def test_maps_are_offloaded_and_the_search_of_fig_10_prefetches_them(
     policy: Policy, offloads: list[tuple[str, str]], prefetches: list[tuple[str, str]]
 ) -> None:
-    plan = plan_of(policy, pooled_chain())
+    plan = plan_of(policy, POOLED_CHAIN)
     assert issued(plan, Offload) == offloads
     assert issued(plan, Prefetch) == prefetches
 
 
 def test_a_map_with_a_conv_reader_is_offloaded_by_its_last_reader() -> None:
     """conv1's Y is read by a POOL and then by a CONV: vdnn_conv offloads it with the CONV."""
-    net = GraphBuilder("fork", MapShape(5, 1, 1))
-    x = net.conv("conv1", 0, 5, 1)
-    a = net.pool("pool", x, 1, stride=1)
-    b = net.conv("conv2", x, 5, 1)
-    y = net.concat("join", (a, b))
-    graph = with_fc(net, y)
-
+    graph = toy_graph("conv1 conv relu; pool pool; conv2 conv relu conv1; join concat pool conv2")
     assert issued(plan_of(VdnnConv(), graph), Offload) == [("map input", "conv1"), ("map conv1", "conv2")]
 
 
@@ -79,7 +66,7 @@ def test_without_pool_some_maps_are_fetched_on_demand() -> None:
     fc launches conv2's Y for pool2. conv2 needs its X, pool1's Y, and fetches it; then it launches conv1's Y, the X
     of pool1. conv1 fetches the input.
     """
-    plan = plan_of(VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL), pooled_chain())
+    plan = plan_of(VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL), POOLED_CHAIN)
     demanded = [each for each in plan.operations if isinstance(each, Prefetch)]
 
     assert [(*copy, each.on_demand) for copy, each in zip(issued(plan, Prefetch), demanded, strict=True)] == [

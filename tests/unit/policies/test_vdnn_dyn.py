@@ -16,11 +16,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ReplayTrials, ToyCosts, placement_of, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    ReplayTrials,
+    ToyCosts,
+    placement_of,
+    toy_costs,
+    toy_graph,
+    toy_setting,
+    toy_workload,
+)
 from vdnnsim.cost.table import KernelCost
-from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import DoesNotFit, place_plan
@@ -32,13 +39,7 @@ W = Phase.BACKWARD_WEIGHTS
 
 
 def setting(capacity_bytes: int, host_bytes: int = 1000) -> Setting:
-    net = GraphBuilder("dyn", MapShape(5, 1, 1))
-    y = net.conv("conv1", 0, 5, 1, relu=False)
-    y = net.pool("pool1", y, 1, stride=1)
-    y = net.conv("conv2", y, 5, 1, relu=False)
-    y = net.pool("pool2", y, 1, stride=1)
-    y = net.conv("conv3", y, 5, 1, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv; pool1 pool; conv2 conv; pool2 pool; conv3 conv"))
     table = dict(toy_costs(workload, {}).kernels)
     conv3 = next(layer.index for layer in workload.graph.layers if layer.name == "conv3")
     table[conv3, W] = tuple(

@@ -12,11 +12,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, overflow_of, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    overflow_of,
+    replayed,
+    toy_chain,
+    toy_costs,
+    toy_graph,
+    toy_setting,
+    toy_workload,
+)
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.trace import IterationTrace
@@ -80,9 +87,7 @@ def test_there_may_be_less_memory_than_vdnn_wants() -> None:
 @pytest.mark.parametrize(("maps", "expected"), [("all", ["input", "conv1", "pool"]), ("conv", ["input", "pool"])])
 def test_which_maps_leave_is_an_option(maps: str, expected: list[str]) -> None:
     """The pool reads the map of conv1 and is no CONV layer."""
-    net = GraphBuilder("pooled", MapShape(5))
-    y = net.conv("conv2", net.pool("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1), 5, 1, relu=False)
-    workload = toy_workload(with_fc(net, y))
+    workload = toy_workload(toy_graph("conv1 conv; pool pool; conv2 conv"))
 
     trace = trace_of(VdnnPlusPlus(maps=Offloaded(maps)), workload)
 
