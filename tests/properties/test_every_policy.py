@@ -13,7 +13,7 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.liveness import maps_touched
-from vdnnsim.plans.operations import Allocate, Compute, Release
+from vdnnsim.plans.operations import Allocate, Compute, Offload, Release
 from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Setting, make_plan
@@ -75,6 +75,8 @@ def test_every_kernel_runs_once_and_only_forward_is_recomputed(name: str, networ
     assert set(runs.values()) == {1}
     assert all((layer, phase, repeat) in runs for (layer, phase), n in times.items() for repeat in range(n))
     assert {phase for _, phase, repeat in runs if repeat} <= {Phase.FORWARD}
+    order = [op.phase is Phase.UPDATE for op in plan_of(name, network).operations if isinstance(op, Compute)]
+    assert order == sorted(order), "updates come last"
 
 
 @networks
@@ -99,12 +101,14 @@ def test_memory_holds_the_largest_working_set(name: str, network: str) -> None:
 
 
 @pytest.mark.parametrize("network", ["alexnet", "resnet50", "gpt2_small"])
-def test_inference_is_forward_alone(name: str, network: str) -> None:
+def test_inference_is_forward_alone_and_offloads_nothing(name: str, network: str) -> None:
     setting = setting_of(network, Mode.INFERENCE)
     plan = POLICIES[name]().plan(setting)
 
     check_plan(plan)
     assert computed(plan) == {(layer.index, Phase.FORWARD, 0): 1 for layer in setting.workload.graph.layers}
+    # In the pool of GeePS there is room for two accesses alone.
+    assert name == "geeps" or not any(isinstance(op, Offload) for op in plan.operations)
 
 
 def test_the_plan_is_a_pure_function(name: str) -> None:

@@ -45,10 +45,3 @@ def test_a_changed_file_is_read_or_refused_in_one_line(document: object) -> None
     assert all(each.outputs for each in workload.graph.layers if Phase.FORWARD in each.training_phases)
     maps = [workload.map_bytes(each.index) for each in workload.graph.maps]
     assert min(maps) >= 0
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_refused_in_one_line(data: bytes) -> None:
-    assert answer(data) is None
-    cut = msgspec.json.encode(chain())
-    assert answer(cut[: len(data) * 40]) is None

@@ -18,7 +18,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, BufferKind, Role, WeightGradients
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import iteration
 
@@ -179,14 +179,6 @@ def test_weight_gradients_are_held_or_dropped_or_kept(
     storages = [each for each in step.storages if each.kind is BufferKind.WEIGHT_GRADIENT]
     assert [(each.nbytes, each.given) for each in storages] == [(60, access is UPDATE), (12, access is UPDATE)]
     assert peak_bytes(workload) == expected
-
-
-def test_dropped_weight_gradients_live_until_the_update() -> None:
-    """Backward makes them; the updates come last, and even that of conv1, the first, leaves its dW to the end."""
-    workload = replace(by_autograd(toy_chain(1)), weight_gradients=WeightGradients.DROPPED, optimizer=Optimizer.SGD)
-    updates = [workload.step.path_of(each) for each in workload.step.operations if each.phase is Phase.UPDATE]
-    assert updates == ["conv1", "fc"]
-    assert peak_bytes(workload) == 72 + 8 + 72 + 20
 
 
 def test_the_loss_reads_a_label_of_each_image() -> None:

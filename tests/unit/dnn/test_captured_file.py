@@ -139,21 +139,15 @@ def put(path: str, value: object) -> Change:
         ("operations.0.work.kernel", [1], "operations[0].work.kernel: found 1 sizes, expected one for each of 1 to 3"),
         ("operations.0.work.groups", 0, "operations[0].work.groups: found 0, expected an integer from 1 to"),
         ("operations.0.work.computes", ["dx"], "operations[0].work.computes[0]: 'dx' is not what has a gradient"),
-        (
-            "operations.0.collective",
-            _gather(ranks=1),
-            "operations[0].collective.ranks: found 1, expected an integer from 2",
-        ),
-        (
-            "operations.0.collective",
-            _gather(nbytes=-1),
-            "operations[0].collective.nbytes: found -1, expected an integer",
-        ),
-        ("operations.0.collective", _gather(stride=0), "operations[0].collective.stride: found 0, expected an integer"),
-        (
-            "operations.0.collective",
-            _gather(stride=-1),
-            "operations[0].collective.stride: found -1, expected an integer",
+        ("operations.0.collective", _gather(ranks=1), "operations[0].collective.ranks: found 1, expected"),
+        ("operations.0.collective", _gather(nbytes=-1), "operations[0].collective.nbytes: found -1, expected"),
+        *(
+            (
+                "operations.0.collective",
+                _gather(stride=each),
+                f"operations[0].collective.stride: found {each}, expected",
+            )
+            for each in (0, -1)
         ),
         ("operations.0.collective", _gather(element_type="f"), "operations[0].collective.element_type: 'f' is not an"),
         ("ranks", 0, "ranks: found 0, expected an integer from 1 to"),

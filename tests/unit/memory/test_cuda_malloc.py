@@ -56,13 +56,6 @@ def test_small_buffers_share_blocks(sizes: list[int], pool_mib: int) -> None:
     assert pool_bytes(*sizes) == pool_mib * MIB
 
 
-def test_bytes_in_use_are_those_of_the_buffers() -> None:
-    """1 B is a granule, 3 MiB are 3 MiB, and go; the pool had one block and two."""
-    requests = [Request(0, 1), Request(1, 3 * MIB), Request(1, None), Request(0, None)]
-    expected = Placed((None,) * 4, (512, 3 * MIB, -3 * MIB, -512), pool_bytes=6 * MIB)
-    assert place_cuda_malloc(requests, ROOMY, GRANULE) == expected
-
-
 @pytest.mark.parametrize(
     ("requests", "capacity_mib", "expected"),
     [

@@ -114,21 +114,6 @@ def test_addresses_that_fit_all_lifetimes(
     assert [each for each in answer.deltas if each > 0] == sizes
 
 
-@pytest.mark.parametrize("ends_in_the_middle", [True, False])
-def test_long_sequences_know_their_neighbours_too(ends_in_the_middle: bool) -> None:  # noqa: FBT001 - given by pytest
-    """1000 short lives of 10 B, one after the other, beside one of 20 B at 0 that ends in the middle, or after them.
-
-    Those that it meets lie at 20, the others at 0; a last one keeps it from living throughout.
-    """
-    short = [request for key in range(1, 1001) for request in (Request(key, 10), Request(key, None))]
-    end = 1000 if ends_in_the_middle else 2000
-    answer = place_planned([Request(0, 20), *short[:end], Request(0, None), *short[end:], Request(2000, 5)], 30, 1)
-    assert isinstance(answer, Placed)
-    assert set(answer.offsets[1 : end + 1]) == {20}
-    assert set(answer.offsets[end + 2 :]) == {0}
-    assert answer.pool_bytes == 30
-
-
 @pytest.mark.parametrize(
     ("requests", "capacity_bytes", "expected"),
     [
