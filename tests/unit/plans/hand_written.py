@@ -38,14 +38,15 @@ ROUND_TRIP = (
 )
 
 
-KINDS = {"W": BufferKind.WEIGHTS, "dW": BufferKind.WEIGHT_GRADIENT}
+KINDS = {"W": BufferKind.WEIGHTS, "dW": BufferKind.WEIGHT_GRADIENT, "M": BufferKind.OPTIMIZER_STATE}
 GATHER = Collective(CollectiveKind.ALL_GATHER, 10, "float32", ranks=2)
 
 
 class _Script:
     """A plan in the making; its methods are the verbs of `script`, given a buffer, bytes of it, and all buffers."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, unit: int) -> None:
+        self.unit = unit
         self.writer = PlanWriter(workload)
         self.buffers: dict[str, int] = {}
         self.on_host: set[int] = set()
@@ -63,7 +64,9 @@ class _Script:
         label, _, nbytes = name.partition("=")
         if label not in self.buffers:
             kind = KINDS.get(label.rstrip("0123456789"), BufferKind.FEATURE_MAP)
-            self.buffers[label] = self.writer.buffer(label, kind, int(nbytes or 10), Stage.FEATURES, given=given)
+            self.buffers[label] = self.writer.buffer(
+                label, kind, int(nbytes or 10) * self.unit, Stage.FEATURES, given=given
+            )
         return self.buffers[label], range(*map(int, extent.split(":"))) if extent else None
 
     def take(self, x: int, extent: range | None, _: list[int]) -> None:
@@ -115,16 +118,17 @@ class _Script:
         self.writer.add(Communicate(0, F, "only", operands, 0, GATHER, Stream.COMMUNICATION))
 
 
-def script(text: str, workload: Workload = WORKLOAD) -> TrainingPlan:
+def script(text: str, workload: Workload = WORKLOAD, unit: int = 1) -> TrainingPlan:
     """Return the plan of statements on buffers of 10 B, or of 11 as in `y=11`, or on their bytes as in `x[0:4]`.
 
     `given` and `host` declare buffers with content on the GPU, which are allocated, and on the host. Kernels of
     forward, backward and update are `write`, `read` and `update`; in `turn x y` one of backward reads x and writes y,
     and in `gather x y` a collective. `a>b` lets stream b wait for all issued to a, `mark a` records an event, `wait 0
     b` waits for one, `sync` synchronizes the host. A statement is of layer 0 in forward, `@1` of layer 1, `@1W` in its
-    backward; `#1` names one of several copies. W and W1 hold weights, dW and dW1 their gradients, others maps.
+    backward; `#1` names one of several copies. W and W1 hold weights, dW and dW1 their gradients, M a state of the
+    optimizer, and others maps. Sizes are in bytes or another unit.
     """
-    made = _Script(workload)
+    made = _Script(workload, unit)
     for statement in filter(None, map(str.strip, text.split(";"))):
         verb, *words = statement.split()
         words = made.modify(words)

@@ -1,4 +1,4 @@
-"""Plans carried out several times, by hand: weights W of 3 MiB, a map X of 4 MiB, an optimizer's state M of 3 MiB."""
+"""Plans carried out several times, by hand: weights W, a map X, an optimizer's state M."""
 
 from dataclasses import replace
 from itertools import accumulate
@@ -7,13 +7,13 @@ import pytest
 
 from tests.captured_steps import Recording, chain, simulator
 from tests.toy import placement_of, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.plans.hand_written import script
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Role
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.plans.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
 from vdnnsim.plans.placement import (
     DoesNotFit,
     MemoryLimits,
@@ -23,61 +23,39 @@ from vdnnsim.plans.placement import (
     place_repeatedly,
 )
 from vdnnsim.plans.repetition import buffer_of, end_of_work, leading_operations, resident_buffers
-from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.units import MIB
 
-W, X, M = range(3)
-BUFFERS = (
-    Buffer("W", BufferKind.WEIGHTS, 3 * MIB, Stage.FEATURES, given=True),
-    Buffer("X", BufferKind.FEATURE_MAP, 4 * MIB, Stage.FEATURES, given=True),
-    Buffer("M", BufferKind.OPTIMIZER_STATE, 3 * MIB, Stage.FEATURES, given=True),
-)
 PYTORCH = MemoryLimits(MemoryModel.PYTORCH, 2**30, 2**30, granule_bytes=512)
-
-
-def plan(*operations: Operation, buffers: tuple[Buffer, ...] = BUFFERS) -> TrainingPlan:
-    return TrainingPlan(toy_workload(toy_chain(1)), "p", "m", buffers, operations)
-
-
-def take(*buffers: int) -> tuple[MemoryOperation, ...]:
-    return tuple(Allocate(each, 0, Phase.FORWARD) for each in buffers)
-
-
-def give(*buffers: int) -> tuple[MemoryOperation, ...]:
-    return tuple(Release(each) for each in buffers)
-
-
-COPIES = Offload(X, 0), Prefetch(X, 0, on_demand=False)
+COPIES = "offload X; prefetch X"
 
 
 def test_weights_and_states_stay_allocated_between_iterations() -> None:
-    held = plan(*take(W, X, M), *COPIES, *give(M, X, W))
+    held = script(f"given W; given X; given M; {COPIES}; free M; free X; free W")
     assert (leading_operations(held), end_of_work(held)) == (3, 5)
-    assert resident_buffers(held) == {W, M}
+    assert resident_buffers(held) == {0, 2}
 
 
 @pytest.mark.parametrize(
-    "operations",
+    "text",
     [
-        pytest.param((*take(W, X), *COPIES, *give(W), *COPIES, *give(X)), id="released in the middle"),
-        pytest.param((*take(X), *COPIES, *take(W), *COPIES, *give(W, X)), id="allocated in the middle"),
-        pytest.param((*take(W, X), *COPIES, *give(W), *take(W), *COPIES, *give(W, X)), id="allocated again"),
-        pytest.param((*take(X), Alias(W, X), *COPIES, *give(W, X)), id="laid into another"),
-        pytest.param((*take(W, X), *COPIES, *give(X)), id="never released"),
+        pytest.param(f"given W; given X; {COPIES}; free W; {COPIES}; free X", id="released in the middle"),
+        pytest.param(f"given X; {COPIES}; given W; {COPIES}; free W; free X", id="allocated in the middle"),
+        pytest.param(f"given W; given X; {COPIES}; free W; take W; {COPIES}; free W; free X", id="allocated again"),
+        pytest.param(f"given X; lay W X; {COPIES}; free W; free X", id="laid into another"),
+        pytest.param(f"given W; given X; {COPIES}; free X", id="never released"),
     ],
 )
-def test_a_buffer_that_is_not_live_throughout_does_not_stay(operations: tuple[Operation, ...]) -> None:
-    assert resident_buffers(plan(*operations)) == frozenset()
+def test_a_buffer_that_is_not_live_throughout_does_not_stay(text: str) -> None:
+    assert resident_buffers(script(text)) == frozenset()
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_a_weight_gradient_stays_if_it_is_accumulated(*, given: bool) -> None:
+@pytest.mark.parametrize(("verb", "resident"), [("take", frozenset()), ("given", {0})])
+def test_a_weight_gradient_stays_if_it_is_accumulated(verb: str, resident: frozenset[int]) -> None:
     """What zero_grad left in memory is given; another gradient is first written in backward."""
-    gradient = Buffer("dW", BufferKind.WEIGHT_GRADIENT, MIB, Stage.FEATURES, given=given)
-    held = plan(*take(0), *COPIES, *give(0), buffers=(gradient,))
-    assert resident_buffers(held) == ({0} if given else frozenset())
+    assert resident_buffers(script(f"{verb} dW; offload dW; prefetch dW; free dW")) == resident
 
 
 def test_a_plan_of_a_policy_keeps_the_weights_of_every_layer() -> None:
@@ -88,16 +66,9 @@ def test_a_plan_of_a_policy_keeps_the_weights_of_every_layer() -> None:
     )
 
 
-G, X4, W8, B, C = range(5)
-TWO_HOLES = (
-    Buffer("G", BufferKind.FEATURE_MAP, 4 * MIB, Stage.FEATURES, given=True),
-    Buffer("X", BufferKind.FEATURE_MAP, 4 * MIB, Stage.FEATURES, given=True),
-    Buffer("W", BufferKind.WEIGHTS, 8 * MIB, Stage.FEATURES, given=True),
-    Buffer("B", BufferKind.WORKSPACE, 4 * MIB, Stage.FEATURES),
-    Buffer("C", BufferKind.WORKSPACE, 8 * MIB, Stage.FEATURES),
-)
-HEAD = (*take(G, X4, W8), Offload(X4, 0), Prefetch(X4, 0, on_demand=False))
-WORK = plan(*HEAD, *take(B), *give(G, X4), *take(C), *give(C, B, W8), buffers=TWO_HOLES)
+HEAD = f"given G=4; given X=4; given W=8; {COPIES}"
+WORK = script(f"{HEAD}; take B=4; free G; free X; take C=8; free C; free B; free W", unit=MIB)
+"""Two holes of 4 MiB, on either side of W, are left where C asks for 8."""
 
 
 @pytest.mark.parametrize(("times", "reserved_bytes"), [(1, 20 * MIB), (2, 40 * MIB), (5, 40 * MIB)])
@@ -115,7 +86,7 @@ def test_weights_that_stay_may_make_a_second_iteration_need_more(times: int, res
 
 def test_a_repetition_may_overflow() -> None:
     """W needs a segment of 20 MiB."""
-    work = plan(*take(W8), *COPIES, *take(C), *give(C, W8), buffers=TWO_HOLES)
+    work = script("given W=8; offload W; prefetch W; take C=8; free C; free W", unit=MIB)
     assert isinstance(place_repeatedly(work, replace(PYTORCH, device_bytes=19 * MIB), 2), Overflow)
 
 
