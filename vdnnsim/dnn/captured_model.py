@@ -26,9 +26,14 @@ _FEWEST = 2
 """Captures of a line."""
 
 
-def at_batch(first: CapturedStep, second: CapturedStep, batch_size: int) -> CapturedStep | Difference:
-    """Return the step at a batch size by two at other sizes, with the notes of the first, or why there is none."""
-    return interpolated((first, second), Quantity.BATCH, batch_size)
+def at_batch(
+    first: CapturedStep, second: CapturedStep, batch_size: int, *, proven: bool = False
+) -> CapturedStep | Difference:
+    """Return the step at a batch size by two at other sizes, with the notes of the first, or why there is none.
+
+    `proven` is as of `interpolated`.
+    """
+    return interpolated((first, second), Quantity.BATCH, batch_size, proven=proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class Line:
     first: CapturedStep
     second: CapturedStep
     proof: int | None = None
+
+    def at_batch(self, batch_size: int) -> CapturedStep | Difference:
+        return at_batch(self.first, self.second, batch_size, proven=self.proof is not None)
 
 
 def second_batch(batch_size: int) -> int:
@@ -187,7 +195,7 @@ class CapturedModel:
         if batch_size in self._steps:
             return self._steps[batch_size]
         line = self.find_line()
-        extended = at_batch(line.first, line.second, batch_size) if isinstance(line, Line) else line
+        extended = line.at_batch(batch_size) if isinstance(line, Line) else line
         if isinstance(extended, CapturedStep):
             check_captured_step(extended, f"{self.base.model} at a batch of {batch_size}")
             return extended
@@ -237,13 +245,16 @@ def _line_of(steps: list[CapturedStep]) -> Line | Difference:
     if len(steps) == 1:
         return Difference("batch_size", f"found {steps[0].batch_size} alone, expected two")
     first, second, *others = steps
+    line = Line(first, second, others[-1].batch_size if others else None)
     # Where whole steps of the two end, every size of a line is an integer.
-    ahead = at_batch(first, second, 2 * second.batch_size - first.batch_size)
+    end = 2 * second.batch_size - first.batch_size
+    ahead = line.at_batch(end)
     if isinstance(ahead, Difference):
         return ahead
     for other in others:
-        extended = at_batch(first, second, other.batch_size)
+        extended = line.at_batch(other.batch_size)
         different = extended if isinstance(extended, Difference) else difference(extended, other)
         if different is not None:
-            return different
-    return Line(first, second, others[-1].batch_size if others else None)
+            by_two = at_batch(first, second, end)
+            return by_two if isinstance(by_two, Difference) else different
+    return line

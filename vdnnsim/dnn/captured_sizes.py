@@ -1,8 +1,9 @@
 """Steps at other batch sizes or numbers of tokens, interpolated between captures that differ in sizes alone.
 
-They have the same operations, storages and tensors in the same order. Sizes grow linearly with the batch, with none
-negative at a batch of 0, as one that grows with its square would be, or on a parabola through the tokens, for attention
-pairs them. No size shrinks, and all are integers. What an operation computes and moves may not grow so with the tokens,
+They have the same operations, storages and tensors in the same order. Sizes grow linearly with the batch, or on a
+parabola through the tokens, for attention pairs them. Of two captures no size is negative at a batch of 0, as one that
+grows with the square of the batch would be, and also that of a batch whose samples lie apart; a third tells these two.
+No size shrinks, and all are integers. What an operation computes and moves may not grow so with the tokens,
 as a table of which more and more rows are read until it is read whole; there it is near what a capture has.
 """
 
@@ -59,10 +60,13 @@ class _DiffersError(Exception):
     """Carries the place and reason of a `Difference`."""
 
 
-def interpolated(steps: Sequence[CapturedStep], quantity: Quantity, wanted: int) -> CapturedStep | Difference:
+def interpolated(
+    steps: Sequence[CapturedStep], quantity: Quantity, wanted: int, *, proven: bool = False
+) -> CapturedStep | Difference:
     """Return the step at a value of a quantity by as many others as are needed, or why there is none.
 
-    Notes and program are those of the first.
+    Notes and program are those of the first. Where it is `proven` by a further capture that sizes grow so, those of a
+    batch may be negative at 0.
     """
     values = [quantity.of(each) for each in steps]
     if len(set(values)) < len(values):
@@ -73,7 +77,7 @@ def interpolated(steps: Sequence[CapturedStep], quantity: Quantity, wanted: int)
         # Views that coincide at one value are one tensor there.
         steps = [_with_tensor_per_operand(each) for each in steps]
     try:
-        step = _Interpolation(quantity, values, wanted).between(tuple(steps), "", may_grow=False)
+        step = _Interpolation(quantity, values, wanted, proven=proven).between(tuple(steps), "", may_grow=False)
     except _DiffersError as differs:
         place, reason = differs.args
         return Difference(place.lstrip("."), f"{reason}{_of_what(steps[0], place)}")
@@ -162,8 +166,8 @@ def difference(extended: CapturedStep, captured: CapturedStep) -> Difference | N
 
 
 class _Interpolation:
-    def __init__(self, quantity: Quantity, values: Sequence[int], wanted: int) -> None:
-        self._quantity, self._values, self._wanted = quantity, values, wanted
+    def __init__(self, quantity: Quantity, values: Sequence[int], wanted: int, *, proven: bool) -> None:
+        self._quantity, self._values, self._wanted, self._proven = quantity, values, wanted, proven
         self._order = sorted(range(len(values)), key=values.__getitem__)
         self._at_wanted, self._at_zero = (_weights(values, at) for at in (wanted, 0))
 
@@ -202,7 +206,7 @@ class _Interpolation:
         in_order = [sizes[at] for at in self._order]
         is_growing = all(low <= high for low, high in pairwise(in_order))
         if self._quantity is Quantity.BATCH:
-            is_growing &= _sum(self._at_zero[0], sizes) >= 0
+            is_growing &= self._proven or _sum(self._at_zero[0], sizes) >= 0
         elif self._wanted > max(self._values):
             is_growing &= value >= in_order[-1]
         if self._quantity is Quantity.TOKENS and any(each in place for each in _EFFORTS):

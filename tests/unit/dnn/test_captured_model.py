@@ -85,6 +85,24 @@ def test_a_model_that_is_not_linear_is_captured_at_each_batch() -> None:
     assert "storages[5].nbytes: 64 at a batch of 2, 256 at 4" in model.batches
 
 
+def test_a_third_capture_tells_a_line_that_is_negative_at_0() -> None:
+    """Of a batch that was sliced to 4 of the 6 B of each sample the storage has 6 n - 2 B: 10, 22, 28 B at 2, 4 and 5.
+
+    By two captures it could be one that grows with the square; the capture at 5 is on the line, so 64 has 382 B.
+    """
+
+    def sliced(n: int) -> CapturedStep:
+        return with_storage(chain(n), 9, 6 * n - 2)
+
+    captures = Captures(sliced)
+    model = CapturedModel(sliced(2), capture=captures)
+
+    assert [model.workload(each).captured for each in (5, 64, 1)] == [sliced(5), sliced(64), sliced(1)]
+    assert captures.asked == [4, 5]
+    assert "a third capture, at 5" in model.batches
+    assert isinstance(at_batch(sliced(2), sliced(4), 5), Difference)
+
+
 def test_a_small_batch_that_differs_is_left_out_of_the_line() -> None:
     """At 2 it says another number of parameters; 4 and 9 make a line, which a capture at 20 proves."""
 
