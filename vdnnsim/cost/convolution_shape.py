@@ -137,8 +137,9 @@ def summed_parts_bytes(element_type: ElementType, images: int, channels: int, ke
     """Return the bytes of the parts of dW that cuDNN sums of a depthwise filter, channels last; 0 where it does not.
 
     One sum in float32 for each eighth of an image, of channels in whole tiles, which a second kernel adds up: to the
-    byte what PyTorch 2.14 with cuDNN 9.24 takes in bfloat16 for 20 shapes on a pretended H100 and RTX 4090; in float16
-    it has other kernels for 3 x 3 and 5 x 5, except of small maps.
+    byte what PyTorch 2.14 with cuDNN 9.24 takes in bfloat16 for 20 shapes on a pretended H100 and RTX 4090. Other
+    kernels, which take less, compute 3 x 3 and 5 x 5 in float16, except of small maps, and on an H100 small batches of
+    maps of some 16 pixels a side or fewer.
     """
     if kernel not in [(side, side) for side in _IN_PARTS.get(element_type, ())]:
         return 0
