@@ -23,7 +23,13 @@ from calibration.capture.as_cuda import multiprocessors_of
 CUDA: Final = torch.device("cuda:0")
 _CPU: Final = torch.device("cpu")
 _DECOMPOSING: Final = frozenset(
-    {"torch._inductor.decomposition", "torch._decomp.decompositions", "torch._refs", "torch._refs.nn.functional"}
+    {
+        "torch._inductor.decomposition",
+        "torch._decomp.decompositions",
+        "torch._decomp.decompositions_for_rng",
+        "torch._refs",
+        "torch._refs.nn.functional",
+    }
 )
 """Modules that rewrite operators by the device of their tensors."""
 _PROPAGATE: Final = inductor.fake_tensor_prop

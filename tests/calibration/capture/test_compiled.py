@@ -106,6 +106,24 @@ def test_operators_are_rewritten_as_on_cuda() -> None:
     assert sum("convolution_backward" in name and name.startswith("triton::triton_red") for name in backward) == 1
 
 
+def test_stochastic_depth_is_compiled() -> None:
+    """On CUDA Inductor draws whom to keep as random numbers below the rate; on the CPU it leaves that to PyTorch."""
+
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = x + self.branch(x) * x.new_empty(x.shape[0], 1).bernoulli_(0.9)
+            return y
+
+    step = vdnnsim.capture(Sometimes(), torch.ones(4, 8), optimizer="sgd", compile=True)
+    assert any(
+        each.name.startswith("triton::triton_poi_fused") and "bernoulli" in each.name for each in step.operations
+    )
+
+
 def test_recurrent_layers_are_those_of_cudnn() -> None:
     """Its reserve for backward is among what is saved."""
 
