@@ -5,6 +5,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from itertools import chain, groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ import msgspec
 from calibration.availability import require_torch
 from calibration.capture.isolation import Answer, file_sha256
 from calibration.capture.request import Request
+from vdnnsim.engine.garbage_collection import collect_rarely
 from vdnnsim.errors import VdnnsimError
 
 _OURS = Path(__file__).parents[2]
@@ -26,6 +28,8 @@ _OF_ITERATION: Final[Mapping[str, Any]] = MappingProxyType(
 
 def main() -> None:
     """Answer requests; the last arguments are the descriptors of requests and of answers."""
+    # Imports of PyTorch took a quarter longer with the collector as it is by default.
+    collect_rarely()
     asking, telling = map(int, sys.argv[-2:])
     sys.argv[1:] = []
     with os.fdopen(asking, "rb") as asked, os.fdopen(telling, "wb") as told:
@@ -66,7 +70,7 @@ def _of_one_model(requests: Iterable[Request]) -> Iterator[Answer]:
     try:
         require_torch("capture")
         # Fake tensors import it. What was imported stays, and each capture begins with a collection of garbage.
-
+        import_module("torch._dynamo.config")
         from calibration.capture.request_capture import captured_together
 
         if not gc.get_freeze_count():
