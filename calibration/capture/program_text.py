@@ -30,6 +30,11 @@ def text_of_request(request: Request, made: ProgramText, arguments: Arguments, l
     model = made.model + (f".to({half})" if half else "")
     model += ".to(memory_format=torch.channels_last)" if request.channels_last else ""
     imports = made.imports
+    if request.lora and any("transformers" in each for each in imports):
+        imports += ("from peft import LoraConfig, get_peft_model",)
+        model = f'get_peft_model({model}, LoraConfig(r={request.lora}, target_modules="all-linear"))'
+    elif request.lora:
+        model += f"  # yours with adapters of rank {request.lora}"
     if request.inputs is None:
         args, kwargs = arguments
         texts = [f'"{name}": {_text_of(each, half)}' for name, each in kwargs.items()]

@@ -187,7 +187,7 @@ def _library_of(name: str) -> str:
         raise CaptureError(
             f"{quote(name)}: no library of models is installed: pip install torchvision timm transformers"
         )
-    raise unknown_name(", ".join(names), name, [each for known in names.values() for each in known])
+    raise unknown_name(", ".join(names), name, list(dict.fromkeys(chain.from_iterable(names.values()))))
 
 
 class _Inputs:

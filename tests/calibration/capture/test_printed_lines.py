@@ -8,6 +8,8 @@ import msgspec
 import pytest
 import torch
 
+from calibration.capture.losses import AssumedLoss
+from calibration.capture.program_text import text_of_request
 from calibration.capture.request import Request
 from calibration.capture.request_capture import captured_together
 from vdnnsim.analysis.answer import Change, Way
@@ -66,6 +68,36 @@ class Images(nn.Conv2d):
     def __init__(self):
         super().__init__(3, 4, 3)
 
+class Stages(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        narrow, wide = ([Wide(width) for _ in range(4)] for width in (8, 16))
+        self.embed, self.head = nn.Embedding(11, 8), nn.Linear(16, 11)
+        self.stages = nn.Sequential(*narrow, nn.Linear(8, 16), *wide)
+
+    def forward(self, ids):
+        return self.head(self.stages(self.embed(ids)))
+
+class Mixed(Stages):
+    def __init__(self):
+        super().__init__()
+        self.stages = nn.ModuleList(self.stages)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for each in self.stages:
+            x = each(x)
+        return self.head(x)
+
+class Wide(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.inner(x).relu()
+
 whole = Net()
 """
 
@@ -105,6 +137,10 @@ def run(*lines: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 WAYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"loop": Loop(optimizer="sgd_fused", loss_chunks=4, checkpointing="full")}),
     ({}, {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 1, "rounds": 4}),
+    (
+        {"model": "printed_net.py:Stages"},
+        {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2},
+    ),
     ({"model": "printed_net.py:whole"}, {"loop": Loop(in_backward=True)}),
     ({"accumulate": 2}, {"loop": Loop(param_groups=3), "rounds": 2}),
     (
@@ -163,6 +199,21 @@ def test_precision_and_layout_are_stated(precision: str, made: str, batch: str, 
     assert "return your_loss(model(batch))  # yours, of what the model returns" in begin
     assert lines.startswith(f"{step}batch[:2])")
     assert ("scaler.update()" in lines) is (precision == "amp_float16")
+
+
+def test_adapters_are_peft_s_where_it_can_add_them() -> None:
+    """Of a model of the user's own they are a comment."""
+    assert "model = Net()  # yours with adapters of rank 4\n" in script_begin(result_of(captured(lora=4)))
+    known = ProgramText(("from transformers import A",), "A()")
+    asked, loss = Request(model="a", batch_size=1, tokens=1, lora=4), AssumedLoss("a")
+    text = text_of_request(asked, known, ((torch.ones(1, 1),), {}), loss)
+    assert text.model == 'get_peft_model(A(), LoraConfig(r=4, target_modules="all-linear"))'
+
+
+def test_sections_of_a_list_that_others_may_run_between_are_the_users() -> None:
+    result = result_of(captured(model="printed_net.py:Mixed"))
+    words = {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2}
+    assert "# x = checkpoint(section, x, use_reentrant=False)" in how_to(result, way(result, **words)).splitlines()
 
 
 def test_of_a_step_without_its_program_all_is_the_users() -> None:

@@ -11,7 +11,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.training_loops import Loop, class_of_blocks
+from vdnnsim.dnn.training_loops import LISTS, Loop, class_of_blocks
 from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
 from vdnnsim.policies.iterations.segments import is_sequence, modules
@@ -129,8 +129,7 @@ def _output_layer(step: CapturedStep) -> str:
     if product is None:
         return ""
     module = step.modules[product.module]
-    parts = module.path.split(".") if module.kind.endswith(("Linear", "Conv1D")) else ()
-    return "".join(("model", *(f"[{each}]" if each.isdigit() else f".{each}" for each in parts))) if parts else ""
+    return _in_python(module.path) if module.kind.endswith(("Linear", "Conv1D")) and module.path else ""
 
 
 def _checkpointed_blocks(step: CapturedStep) -> Iterator[str]:
@@ -153,12 +152,13 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     workload = pytorch_loop(result.workload, set_to_none=True)
     parts = modules(workload)
     segments = equal_segments(parts, isqrt(len(parts)))
+    blocks, count = "", 0
     if isinstance(workload, CapturedWorkload) and is_sequence(workload):
-        size = max(1, len(parts) // len(segments))
-        name = class_of_blocks(workload.captured).rpartition(".")[2]
-        of_name = f'[each for each in model.modules() if type(each).__name__ == "{name}"]'
-        yield from _without_cache(workload.captured)
-        yield f"blocks = {of_name if name else 'list(model)'}"
+        blocks, count = _sequence(workload.captured)
+    if blocks:
+        size = max(1, (count or len(parts)) // len(segments))
+        yield from _without_cache(step_of(result))
+        yield f"blocks = {blocks}"
         yield "def section(forwards, x, *more, **named):  # of blocks that return what the next one gets first"
         yield "    for forward in forwards:"
         yield "        x = forward(x, *more, **named)"
@@ -174,3 +174,25 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     where = listed([f"{layers[each.layers[0]].name} to {layers[each.layers[-1]].name}" for each in segments[:-1]])
     yield f"# in forward, where a function `section` runs {where}, of each:"
     yield "# x = checkpoint(section, x, use_reentrant=False)"
+
+
+def _sequence(step: CapturedStep) -> tuple[str, int]:
+    """Return the modules that run one after the other, in Python: blocks of a class, or all of a `Sequential`, counted.
+
+    An empty text where others may run between blocks of a list.
+    """
+    kinds, name = {each.path: each.kind for each in step.modules}, class_of_blocks(step)
+    holder = next((path.rpartition(".")[0] for path, kind in kinds.items() if kind == name), "")
+    children = [kind for path, kind in kinds.items() if path and path.rpartition(".")[0] == holder]
+    if kinds.get(holder) == LISTS[0]:
+        return f"list({_in_python(holder)})", len(children)
+    if not name or len(set(children)) > 1:
+        return "", 0
+    _, _, short = name.rpartition(".")
+    return f'[each for each in model.modules() if type(each).__name__ == "{short}"]', 0
+
+
+def _in_python(path: str) -> str:
+    """Return a module of the model by its path, `model.layers[0]`."""
+    parts = path.split(".") if path else ()
+    return "".join(("model", *(f"[{each}]" if each.isdigit() else f".{each}" for each in parts)))
