@@ -98,7 +98,7 @@ class Held:
         return (
             *(found.model, found.batch, found.execution, found.timed),
             *(found.seconds, self.seconds, self.host_decides),
-            *("" if found.busy_s is None else found.busy_s, self.kernels_s),
+            *(("", "") if found.busy_s is None else (found.busy_s, self.kernels_s)),
             *(found.allocated_bytes, self.allocated_bytes, found.reserved_bytes, self.reserved_bytes),
         )
 
