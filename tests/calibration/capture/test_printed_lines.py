@@ -1,6 +1,7 @@
 """Lines that are printed to copy run as they are, here on the CPU, and compute what the plain step does."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from calibration.capture.request_capture import captured_together
 from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.api.scenarios import scenario_of_step
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep, ProgramText
 from vdnnsim.dnn.step import Module
 from vdnnsim.dnn.training_loops import Loop
@@ -219,8 +221,12 @@ def test_sections_of_a_list_that_others_may_run_between_are_the_users() -> None:
 def test_of_a_step_without_its_program_all_is_the_users() -> None:
     """As of a file of an earlier version: the names stand in a comment."""
     step = msgspec.structs.replace(captured(), program=ProgramText())
-    begin = script_begin(result_of(step))
+    result = result_of(step)
+    begin = script_begin(result)
     assert "# yours, on the GPU: model, batch" in begin
+    assert result.captured is not None
+    of_rank = replace(result, captured=CapturedModel(msgspec.structs.replace(step, parallel="fsdp=8")))
+    assert "# yours: the model of a rank, spread as fsdp=8" in script_begin(of_rank)
     assert "return your_loss(model(batch))  # yours, of what the model returns" in begin
 
 

@@ -33,6 +33,8 @@ def script_begin(result: ScenarioResult) -> str:
         lines += [f"{_INDENT}{name} = {made}  # yours" for name, made in yours if made]
     else:
         lines.append(f"# yours, on the GPU: model, {_arguments(step)}")
+    if step.parallel:
+        lines.append(f"# yours: the model of a rank, spread as {step.parallel}")
     if _updates_at_end(step):
         lines.append(optimizer_line(step, Loop()))
         lines += ['scaler = torch.amp.GradScaler("cuda")'] * _is_scaled(step)
