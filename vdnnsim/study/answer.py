@@ -1,8 +1,8 @@
 """What makes a captured model fit: policies, other loops, micro-batches, a smaller batch, a larger card.
 
-What is done first when memory runs out comes first: micro-batches and checkpoints, which are planned at once; a fused
-optimizer, checkpoints of each block and a loss in slices, states of 8 bits, which need a capture. Then what offloads or
-recomputes otherwise, other batches and cards, and at last a search.
+What is done first when memory runs out comes first: micro-batches; checkpoints of each block with a fused optimizer and
+a loss in slices, in micro-batches too, which need captures; checkpoints as they are applied, and other loops. Then what
+offloads or recomputes otherwise, other batches and cards, and at last a search.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -87,11 +87,16 @@ class _Asking:
         if self._can_fit(replays):
             yield from self._with_growing_segments(replays)
             yield from self._micro_batches(replays, PLAIN)
+        loops = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
+        for loop in loops:
+            if loop.checkpointing:
+                yield from self._in_loop(loop)
+        if self._can_fit(replays):
             yield from self._policies(replays, asked, (RECOMPUTING,))
             yield from self._micro_batches(replays, RECOMPUTING)
-        loops = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
-        for loop in sorted(loops, key=lambda each: (not each.checkpointing, bool(each.in_backward))):
-            yield from self._in_loop(loop)
+        for loop in sorted(loops, key=lambda each: bool(each.in_backward)):
+            if not loop.checkpointing:
+                yield from self._in_loop(loop)
         if self._can_fit(replays):
             has_convolutions = any(each.kind is LayerKind.CONV for each in replays.workload.graph.layers)
             others = (each for each in POLICIES if each != RECOMPUTING)
@@ -110,7 +115,7 @@ class _Asking:
         yield from self._searched(asked)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
-        """Yield another loop, and once more where its bytes fit, in segments that grow."""
+        """Yield another loop; if it checkpoints and nothing fits, in micro-batches too; if bytes fit, in growing segments."""
         model = self.replays.scenario.captured
         assert model is not None, "the scenario is of a captured model"
         if not model.can_be_in_any_loop:
@@ -138,7 +143,11 @@ class _Asking:
         self.loops.append(replays)
         plain = replays.without_limit.plain(PLAIN)
         yield plain
-        if plain.in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
+        needs_parts = loop.checkpointing and not any(way.fits for way in self.done)
+        parts = list(self._micro_batches(replays, PLAIN)) if needs_parts else []
+        yield from parts
+        can_grow = replays.scenario.memory_model is MemoryModel.PYTORCH
+        if plain.in_pieces and can_grow and not any(way.fits for way in parts):
             yield replays.with_growing_segments(PLAIN)
 
     def _policies(self, replays: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:

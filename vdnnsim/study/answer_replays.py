@@ -218,11 +218,13 @@ class AnswerReplays:
         )
 
     def divided(self, name: str, parts: int) -> Way:
-        """Replay a policy for so many parts of the batch, in a plain loop."""
+        """Replay a policy for so many parts of the batch, in a plain loop; another needs a second capture."""
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
         asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
         asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
-        return self.budget.once(asked, 2 * self.operations, lambda: self._divided(name, asked))
+        model = self.scenario.captured
+        captures = CAPTURED if self.loop.changes and model is not None and not model.batches else 0
+        return self.budget.once(asked, (captures + 2) * self.operations, lambda: self._divided(name, asked))
 
     def _divided(self, name: str, asked: Way) -> Way:
         scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
