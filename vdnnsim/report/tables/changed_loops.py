@@ -12,6 +12,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import LISTS, Loop, class_of_blocks
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
 from vdnnsim.policies.iterations.segments import is_sequence, modules
@@ -28,7 +29,7 @@ _IMPORTS: Final = {
 }
 """By the name that a line uses."""
 _RUN_BY: Final = "# run by: "
-_OR_BY: Final = "# or with the model as it is, by: "
+_OR_BY: Final = "# or in place of the checkpoints alone, by: "
 _SCRIPT: Final = "python train.py  # your script"
 SEARCH: Final = "optimal"
 """Of `apply` by default."""
@@ -39,23 +40,23 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop)]
     if way.loop.checkpointing:
         lines += _checkpointed_blocks(step_of(result))
-    recomputes = way.policy.startswith("checkpoint") and not way.is_applied
-    if recomputes:
-        lines += _checkpointed(result)
+    checkpoints = way.policy.startswith("checkpoint") and not way.is_applied
+    sections = list(_checkpointed(result)) if checkpoints else []
+    lines += sections
     if lines or way.change in (Change.MICRO_BATCHES, Change.BATCH, Change.SEQUENCE) or way.loop.precision:
         lines += step_lines(result, way)
     text = "\n".join(lines)
     lines = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", text)] + lines
-    applies_too = recomputes and way.change is Change.MICRO_BATCHES
+    applies_too = bool(sections) and way.change is Change.MICRO_BATCHES
     policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
     command = "" if lines else _SCRIPT
-    if way.is_applied or applies_too:
+    is_plain = bool(sections) or way.policy.startswith("pytorch")
+    if way.is_applied or applies_too or (checkpoints and not sections and not way.expandable):
         nbytes = limit_bytes(result.server.gpu)
         memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
         command = f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- {_SCRIPT}"
     elif way.expandable:
         # Without a limit no memory is reserved ahead, so that it grows.
-        is_plain = recomputes or way.policy.startswith("pytorch")
         applied = "" if is_plain else f"vdnnsim apply{policy} --hardware {way.hardware} -- "
         command = f"PYTORCH_ALLOC_CONF=expandable_segments:True {applied}{_SCRIPT}"
     if lines and command:
@@ -148,7 +149,11 @@ def _without_cache(step: CapturedStep) -> Iterator[str]:
 
 
 def _checkpointed(result: ScenarioResult) -> Iterator[str]:
-    """Yield the lines that recompute as the policy does; for other models than sequences of blocks a comment."""
+    """Yield the lines that recompute as the policy does; for other models than sequences of blocks a comment.
+
+    None where more than one activation passes from a section to later ones, as skip connections do: a function of one
+    argument does not compute it.
+    """
     workload = pytorch_loop(result.workload, set_to_none=True)
     parts = modules(workload)
     segments = equal_segments(parts, isqrt(len(parts)))
@@ -171,6 +176,8 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
         yield "        each.forward = lambda x, *more, **named: x  # it runs in its section"
         return
     layers = workload.graph.layers
+    if any(_passing(workload, each.layers.stop) > 1 for each in segments[:-1]):
+        return
     where = listed([f"{layers[each.layers[0]].name} to {layers[each.layers[-1]].name}" for each in segments[:-1]])
     yield f"# in forward, where a function `section` runs {where}, of each:"
     yield "# x = checkpoint(section, x, use_reentrant=False)"
@@ -196,3 +203,12 @@ def _in_python(path: str) -> str:
     """Return a module of the model by its path, `model.layers[0]`."""
     parts = path.split(".") if path else ()
     return "".join(("model", *(f"[{each}]" if each.isdigit() else f".{each}" for each in parts)))
+
+
+def _passing(workload: Workload, behind: int) -> int:
+    """Return how many activations are computed before a layer, and read there or later."""
+    return sum(
+        each.producer is not None and each.producer < behind <= max(each.consumers, default=-1)
+        for each in workload.graph.maps
+        if each.needs_gradient
+    )
