@@ -156,11 +156,11 @@ def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(
     with monkeypatch.context() as short:
         short.setattr("vdnnsim.study.cached_answer.OPERATIONS", 0)
         first = vdnnsim(*arguments).stdout
-        assert "not tried yet" in first
+        assert "more ways were not tried" in first
         assert vdnnsim(*arguments).stdout == first
     done = vdnnsim(*arguments, "--time-limit", "60 s")
     text = " ".join(done.stdout.split())
-    assert "not tried yet" not in text
+    assert "more ways were not tried" not in text
     assert "- pytorch(p) does not fit chain (300000) into 40.0 MiB: it would take " in text
     answer = text.partition("What would make it fit?")[2]
     assert all(each in answer for each in ("1. ", " micro-batches of ", "a batch of ", "checkpoint(p)", "too much"))

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from vdnnsim.analysis.answer import Change, Way
+from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import ScenarioResult, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.files.messages import listed
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
 from vdnnsim.report.scale import percent, rate_cells
 from vdnnsim.report.tables.changed_loops import how_to
@@ -44,9 +45,11 @@ def first_line(result: ScenarioResult) -> str:
 
 def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
     """Return heading, table and commands; nothing where nothing was tried or is worth showing."""
-    ways = _worth_showing(result)
-    if not ways:
+    shown_ways = _worth_showing(result)
+    if not shown_ways:
         return ()
+    ways = [way for way in shown_ways if not way.untried or way.cut_short]
+    untried = len(shown_ways) - len(ways)
     rates = rate_cells([way.samples_per_s or None for way in ways])
     rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
     can_be_done = ((rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight)
@@ -58,10 +61,12 @@ def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
     shown = [block for title, text in lines for block in (Prose(title), Code(text))]
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
-    table = plain_table(header, rows, "run.json has all", left_out, folded=_FOLDED)
+    tables = [plain_table(header, rows, "run.json has all", left_out, folded=_FOLDED)] if rows else []
+    more = f"{untried} more ways were" if untried > 1 else "1 more way was"
+    rest = [Prose(f"{more} not tried: the same command with `--time-limit '60 s'` goes on.")] if untried else []
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
     heading = Heading("What would make it fit?" if result.leader is None else surely)
-    return heading, table, *shown
+    return heading, *tables, *rest, *shown
 
 
 def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
@@ -157,6 +162,8 @@ def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str,
 def _why_not(way: Way) -> str:
     if way.reason or way.fits:
         return way.reason or "search cut short" * way.cut_short
+    if way.in_pieces and way.is_applied:
+        return "fits but for gaps between blocks"
     if way.in_pieces:
         return "allocated memory fits, reserved memory does not"
     if way.is_tight:
@@ -170,11 +177,6 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         f"A plan counts as fitting when {share} are left: one in twenty measured peaks was higher than simulated by "
         "more than that."
     )
-    if any(way.untried and not way.cut_short for way in ways):
-        yield (
-            "`?`: not tried yet; the same command with `--time-limit '60 s'`, in Python `time_limit=\"60 s\"`, goes on "
-            "where it stopped."
-        )
     for way in ways:
         if way.untried and way.cut_short:
             options = f"{way.loop.options} --policy '{way.policy}' --allocator preallocated:True --time-limit '60 s'"
@@ -190,8 +192,15 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         yield f"`rounded`: {names} computes or keeps numbers of fewer bits; all other loops compute the same."
     if any(way.is_applied for way in ways):
         yield (
-            "`by apply`: `vdnnsim apply` places buffers in memory that it reserves once, without gaps. `vdnnsim run "
-            "--policy` and `vdnnsim machines` replay a plain loop under PyTorch's allocator, whose gaps come on top."
+            f"`by apply`: `vdnnsim apply` reserves {format_bytes(limit_bytes(result.server.gpu))} once, within which "
+            "PyTorch's allocator places blocks; `process` is what these take, without gaps between them, which must "
+            "fit as well. `vdnnsim run --policy` and `vdnnsim machines` replay a plain loop."
+        )
+    if any(Pool.HOST.value in way.reason or Pool.PINNED.value in way.reason for way in ways):
+        yield (
+            "Host memory is as the machine's profile says: `vdnnsim whatif` with `--set host.memory=128GiB` asks for "
+            "yours, as does `--hardware mine.yaml` with `extends: "
+            f"{result.server.name}` and `host: {{memory: {{value: 128 GiB, origin: datasheet, source: mine}}}}`."
         )
     if any(way.has_fewer_pairs for way in ways):
         yield (
