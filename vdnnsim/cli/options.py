@@ -96,7 +96,13 @@ class NamedFile(FilePath):
         self._folders = folders
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
-        """Return the path of the file; suggest a scenario for the name of a network."""
+        """Return the path of the file; suggest a scenario for the name of a network, and an option for a model."""
+        file, separator, _ = str(value).rpartition(":")
+        if separator and file.endswith(".py") and SCENARIOS in self._folders:
+            raise InputError(
+                f"{quote(str(value))} is a model, expected a scenario, or in its place `--model {value} --batch N "
+                "--hardware NAME`"
+            )
         try:
             return find_file(str(super().convert(value, param, ctx)), self._folders)
         except InputError:
