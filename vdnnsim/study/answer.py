@@ -115,7 +115,7 @@ class _Asking:
         yield from self._searched(asked)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
-        """Yield another loop; if it checkpoints and nothing fits, in micro-batches too; if bytes fit, in growing segments."""
+        """Yield another loop; where it checkpoints and nothing fits also its micro-batches, else growing segments."""
         model = self.replays.scenario.captured
         assert model is not None, "the scenario is of a captured model"
         if not model.can_be_in_any_loop:
