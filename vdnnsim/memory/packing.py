@@ -100,37 +100,52 @@ def _improved(
     number = len(sizes)
     turn = np.empty(number)
     turn[order] = np.arange(number)
-    least_bytes, best = np.iinfo(np.int64).max, np.zeros(number, np.int64)
+    blocks, before, offsets = np.stack((sizes, first, last)), np.full(number, -1), np.zeros(number, np.int64)
+    least_bytes, best = np.iinfo(np.int64).max, offsets
     for _ in range(min(MOST_ROUNDS, max(1, PLACED_BLOCKS // max(1, number)))):
-        offsets = _placed(sizes, first, last, np.argsort(turn, kind="stable"), fixed)
+        order = np.argsort(turn, kind="stable")
+        # Those before the first that moved stay where they are.
+        (moved,) = (order != before).nonzero()
+        same = int(moved[0]) if len(moved) else number
+        before, offsets = order, _placed(blocks, order, fixed, offsets, same)
         ends = offsets + sizes
         height_bytes = int(ends.max(initial=0))
         if height_bytes < least_bytes:
             least_bytes, best = height_bytes, offsets
-        if height_bytes <= goal_bytes:
-            break
         above = ends > goal_bytes
+        # Those that went first already do so again.
+        if height_bytes <= goal_bytes or (same == number and above[order[: above.sum()]].all()):
+            break
         turn[above] -= _SHARE * number * (0.5 + sizes[above] / sizes.max())
     return best, least_bytes
 
 
-def _placed(sizes: Integers, first: Integers, last: Integers, order: Integers, fixed: Integers) -> Integers:
-    """Return the offsets of blocks, each at the lowest address that is free when its turn comes."""
-    offsets = np.empty_like(sizes)
-    # Of the blocks placed so far.
-    starts, ends, begins, dies = (np.concatenate((each, offsets)) for each in fixed)
-    ends += starts
-    for placed, block in enumerate(order, start=fixed.shape[1]):
-        nbytes = sizes[block]
-        (meets,) = np.nonzero((begins[:placed] < last[block]) & (dies[:placed] > first[block]))
-        meets = meets[np.argsort(starts[meets])]
-        reached = np.maximum.accumulate(ends[meets])
+def _placed(blocks: Integers, order: Integers, fixed: Integers, offsets: Integers, same: int) -> Integers:
+    """Return the offsets of blocks, each at the lowest address that is free when its turn comes.
+
+    `blocks` are their sizes and lifetimes; the first `same` of the order keep their offsets.
+    """
+    offsets, kept = offsets.copy(), order[:same]
+    # Of the blocks placed so far, by address.
+    there = np.concatenate((fixed, np.vstack((offsets[kept], blocks[:, kept]))), axis=1)
+    there = there[:, there[0].argsort()]
+    placed = there.shape[1]
+    there = np.concatenate((there, np.empty((4, len(order) - same), np.int64)), axis=1)
+    starts, ends, begins, dies = there
+    ends[:placed] += starts[:placed]
+    turns = order[same:]
+    for block, (nbytes, begin, end) in zip(turns.tolist(), blocks[:, turns].T.tolist(), strict=True):
+        (meets,) = ((begins[:placed] < end) & (dies[:placed] > begin)).nonzero()
         start = 0
-        if len(meets) and starts[meets[0]] < nbytes:
-            (rooms,) = np.nonzero(starts[meets[1:]] - reached[:-1] >= nbytes)
-            start = reached[rooms[0] if len(rooms) else -1]
-        offsets[block] = starts[placed] = start
-        ends[placed], begins[placed], dies[placed] = start + nbytes, first[block], last[block]
+        if len(meets) and (at := starts[meets])[0] < nbytes:
+            reached = np.maximum.accumulate(ends[meets])
+            (rooms,) = (at[1:] - reached[:-1] >= nbytes).nonzero()
+            start = int(reached[rooms[0] if len(rooms) else -1])
+        offsets[block] = start
+        above = int(starts[:placed].searchsorted(start))
+        there[:, above + 1 : placed + 1] = there[:, above:placed]
+        there[:, above] = start, start + nbytes, begin, end
+        placed += 1
     return offsets
 
 
