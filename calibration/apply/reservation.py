@@ -139,8 +139,8 @@ class Reservation:
         if held_bytes >= _NAMED_BYTES:
             # They exceed the limit by their segments. By a smaller reservation the largest block would exceed it, too.
             left_bytes += math.ceil(held_bytes / LARGE_SEGMENT_BYTES) * LARGE_SEGMENT_BYTES
-        private = [(pool, nbytes) for pool, sizes in reserved.private.items() for nbytes in sizes]
-        own_bytes = whole_pages(left_bytes - sum(nbytes for _, nbytes in private), reserved.settings)
+        others = [(pool, nbytes) for pool, sizes in reserved.segments.items() for nbytes in sizes]
+        own_bytes = whole_pages(left_bytes - sum(nbytes for _, nbytes in others), reserved.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
             own_bytes = 0
         # The reservation is no peak of the loop.
@@ -148,7 +148,7 @@ class Reservation:
         with memory_labelled(RESERVATION):
             segments = []
             try:
-                for pool, nbytes in ((0, own_bytes), *private):
+                for pool, nbytes in ((0, own_bytes), *others):
                     with self.pools.using(pool):
                         segments.append(torch.empty(nbytes, dtype=torch.uint8, device=self._device))
             except torch.OutOfMemoryError:

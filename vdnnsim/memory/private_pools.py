@@ -8,7 +8,8 @@ that layout has blocks of the next size, the next layout keeps them, so that the
 
 Blocks of one unit are allocated in one pool. Within a pool PyTorch's rules place them, and may leave gaps; so each
 layout is varied: whether smaller blocks may lie beside large ones, which pool is filled first, and how much of
-PyTorch's own is left for gaps.
+PyTorch's own is left for gaps. Where the rest of the memory is too small for blocks that are always in PyTorch's own
+pool, the segments of one pool after the other are in that one, too.
 """
 
 from bisect import bisect_right
@@ -16,19 +17,20 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import Final, NamedTuple
 
-from vdnnsim.memory.packing import Lifetime, Packing, pack, packings
+from vdnnsim.memory.packing import Lifetime, Packing, most_live_bytes, pack, packings
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
 
 MOST_SIZES: Final = 4
 """Sizes of blocks, from the largest, that have segments."""
 MOST_SEGMENTS: Final = 16
-MOST_SPARE: Final = 1 / 8
-VARIANTS: Final = ((True, 1 / 32), (True, MOST_SPARE), (False, 1 / 32))
-"""Whether PyTorch's own pool is filled first, and the part of it that is left for gaps."""
+VARIANTS: Final = ((True, 1 / 2), (True, 3 / 4), (False, 1 / 2))
+"""Whether PyTorch's own pool is filled first, and the part of what no block needs that is left for gaps."""
+MOST_SPARE: Final = 1 / 16
+"""Of a segment, what is left for gaps at most."""
 _WALL_BYTES: Final = 512
 
 Place = tuple[int, int]
@@ -39,7 +41,7 @@ class Cut(NamedTuple):
     """Private pools, numbered from 1 on.
 
     Attributes:
-        segments: by pool, their bytes.
+        segments: by pool, their bytes; of PyTorch's own, 0, those beside the rest of the memory.
         pools: by unit; others use PyTorch's own.
     """
 
@@ -74,20 +76,58 @@ class PrivatePools:
             for part in _parts((offset, blocks[at]) for at, offset in beyond.items()):
                 segments.append(round_up(len(part), SEGMENT_GRANULE_BYTES))
                 large |= {at: (len(segments), each - part.start) for at, each in beyond.items() if each in part}
-            own_bytes = self.nbytes - sum(segments)
-            if own_bytes * (1 - MOST_SPARE) < self._always_own.height_bytes or len(segments) > MOST_SEGMENTS:
+            if sum(segments) > self.nbytes or len(segments) > MOST_SEGMENTS:
                 return
-            pools, of_pool = self._joined(large), defaultdict[int, list[int]](list)
-            for segment, segment_bytes in enumerate(segments, 1):
-                of_pool[pools[segment]].append(segment_bytes)
-            for beside, (own_first, spare) in product((False, True), VARIANTS):
-                regions = _Regions([int(own_bytes * (1 - spare)), *segments], own_first=own_first)
-                small = self._around(large, {} if beside else pools, regions)
+            for small in self._layouts(segments, large):
                 if isinstance(small, int):
                     yield small
+                else:
+                    found, cut = large | small[0], small[1]
+                    yield cut
+
+    def _layouts(
+        self, segments: Sequence[int], large: Mapping[int, Place]
+    ) -> Iterator[tuple[dict[int, Place], Cut] | int]:
+        """Yield layouts of all blocks but large ones, and their pools; where one is too high, by how much."""
+        own_bytes, needed_bytes = self.nbytes - sum(segments), self._always_own.height_bytes
+        joined, others = self._joined(large), [each for at, each in enumerate(self.blocks) if at not in large]
+        for shared in (0,) if own_bytes >= needed_bytes else sorted({*joined.values()} - {0}):
+            pools = {each: 0 if pool == shared else pool for each, pool in joined.items()}
+            of_pool = defaultdict[int, list[int]](list)
+            for segment, nbytes in enumerate(segments, 1):
+                of_pool[pools[segment]].append(nbytes)
+            for beside in (False, True):
+                taken = self._taken(large, pools, segments, beside=beside)
+                spare_bytes = self.nbytes - most_live_bytes([*(life for _, life in taken), *others])
+                if spare_bytes < 0:
+                    yield -spare_bytes
                     continue
-                found = large | small
-                yield Cut(of_pool, self._pools(large, small, pools))
+                for own_first, part in VARIANTS:
+                    share = min(MOST_SPARE, part * spare_bytes / max(1, own_bytes if beside else self.nbytes))
+                    sizes = [max(int((1 - share) * own_bytes), min(own_bytes, needed_bytes)), *segments]
+                    # Beside large blocks, small ones lie up to the end of a segment.
+                    for segment, nbytes in () if beside else enumerate(segments, 1):
+                        sizes[segment] -= int(share * nbytes) if pools[segment] else 0
+                    regions = _Regions(sizes, own_first=own_first)
+                    small = self._around(large, pools, taken, regions)
+                    if not isinstance(small, int):
+                        yield small, Cut(of_pool, self._pools(large, small, pools))
+                        continue
+                    yield small
+                    if small > spare_bytes:
+                        break
+
+    def _taken(
+        self, large: Mapping[int, Place], pools: Mapping[int, int], segments: Sequence[int], *, beside: bool
+    ) -> list[tuple[Place, Lifetime]]:
+        """Return what others lie around: large blocks, or whole pools while any of theirs lives."""
+        if beside:
+            return [(place, self.blocks[at]) for at, place in large.items()]
+        taken = list[tuple[Place, Lifetime]]()
+        for segment, nbytes in enumerate(segments, 1):
+            lives = (self.blocks[at] for at, (other, _) in large.items() if pools[other] == pools[segment])
+            taken += [((segment, 0), each._replace(nbytes=nbytes)) for each in _joined_lives(lives)]
+        return taken
 
     @cached_property
     def _steered(self) -> dict[int, Lifetime]:
@@ -98,21 +138,24 @@ class PrivatePools:
         return pack([each for at, each in enumerate(self.blocks) if at not in self._steered])
 
     def _around(
-        self, large: Mapping[int, Place], pools: Mapping[int, int], regions: "_Regions"
+        self,
+        large: Mapping[int, Place],
+        pools: Mapping[int, int],
+        taken: Iterable[tuple[Place, Lifetime]],
+        regions: "_Regions",
     ) -> dict[int, Place] | int:
-        """Lay out the other blocks around large ones, not in their pools while they live, if these are named.
-
-        Return the bytes by which it is too high, if it is.
-        """
+        """Lay out the other blocks around what is taken; return the bytes by which it is too high, if it is."""
+        last = max(each.last for each in self.blocks)
+        among = [*regions.walls(last), *(regions.cut(place, life) for place, life in taken)]
+        # Those that are always in PyTorch's own pool first.
         own = [each for at, each in enumerate(self.blocks) if at not in self._steered]
-        among = [(regions.address((0, at)), each) for at, each in zip(self._always_own.offsets, own, strict=True)]
-        for at, place in large.items():
-            whole = [each for each, pool in pools.items() if pool == pools[place[0]]]
-            among += [regions.filled(each, self.blocks[at]) for each in whole]
-            among.append((regions.address(place), self.blocks[at]))
-        walls = regions.walls(max(each.last for each in self.blocks))
+        others = [regions.filled(each, last) for each, pool in pools.items() if pool]
+        layout = next(packings(own, [*among, *others], regions.end))
+        if layout.height_bytes > regions.end:
+            return layout.height_bytes - regions.end
+        among += zip(layout.offsets, own, strict=True)
         small = {at: each for at, each in self._steered.items() if at not in large}
-        layout = next(packings([*small.values()], [*walls, *among], regions.end))
+        layout = next(packings([*small.values()], among, regions.end))
         if layout.height_bytes > regions.end:
             return layout.height_bytes - regions.end
         return dict(zip(small, map(regions.place, layout.offsets), strict=True))
@@ -156,11 +199,14 @@ class _Regions:
         """Return blocks until a time, which no other crosses."""
         return [(end - _WALL_BYTES, Lifetime(_WALL_BYTES, 0, last)) for end in self._ends]
 
-    def filled(self, segment: int, life: Lifetime) -> tuple[int, Lifetime]:
-        return self._starts[segment], life._replace(nbytes=self._sizes[segment])
+    def filled(self, segment: int, last: int) -> tuple[int, Lifetime]:
+        """Return a block until a time, in all of a segment."""
+        return self._starts[segment], Lifetime(self._sizes[segment], 0, last)
 
-    def address(self, place: Place) -> int:
-        return self._starts[place[0]] + place[1]
+    def cut(self, place: Place, life: Lifetime) -> tuple[int, Lifetime]:
+        """Return the address of a block, and the block as far as it is within its segment."""
+        segment, offset = place
+        return self._starts[segment] + offset, life._replace(nbytes=min(life.nbytes, self._sizes[segment] - offset))
 
     def place(self, address: int) -> Place:
         segment = self._order[bisect_right(self._ends, address)]
@@ -175,3 +221,14 @@ def _parts(placed: Iterable[tuple[int, Lifetime]]) -> list[range]:
             parts.append(range(start, start))
         parts[-1] = range(parts[-1].start, max(parts[-1].stop, start + life.nbytes))
     return parts
+
+
+def _joined_lives(lives: Iterable[Lifetime]) -> list[Lifetime]:
+    """Return the times in which one of several blocks lives, in order."""
+    found = list[Lifetime]()
+    for each in sorted(lives, key=lambda life: life.first):
+        if found and each.first <= found[-1].last:
+            found[-1] = found[-1]._replace(last=max(found[-1].last, each.last))
+        else:
+            found.append(each)
+    return found

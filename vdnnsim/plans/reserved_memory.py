@@ -40,8 +40,8 @@ class ReservedMemory:
     """What is reserved before the first step.
 
     Attributes:
-        own_bytes: of the segment of PyTorch's own pool.
-        private: by private pool, bytes of its segments.
+        own_bytes: of the segment of PyTorch's own pool that has the rest of the memory.
+        segments: by pool, bytes of the others; 0 is PyTorch's own.
         pools: private pools of units; the others use PyTorch's own.
         small_bytes: of segments for small blocks, in all pools.
         states_bytes: of segments of states that the first update makes in a pool of their own; 0 without one.
@@ -49,7 +49,7 @@ class ReservedMemory:
     """
 
     own_bytes: int
-    private: Mapping[int, Sequence[int]]
+    segments: Mapping[int, Sequence[int]]
     pools: Mapping[Unit, int]
     small_bytes: int
     states_bytes: int
@@ -152,7 +152,7 @@ class Reserving:
 
     def _with(self, cut: Cut, first_state: int | None) -> Reserved:
         """Serve the requests; PyTorch's own pool has what private ones leave."""
-        private = {STATES + pool: sizes for pool, sizes in cut.segments.items()}
+        segments = {STATES + pool if pool else 0: sizes for pool, sizes in cut.segments.items()}
         pools = {unit: STATES + cut.pools[unit] for unit in set(self._units.values()) if unit in cut.pools}
         head, *iterations = self._after_head
         of_operation = {at: pools[unit] for at, unit in self._units.items() if unit in pools}
@@ -173,16 +173,16 @@ class Reserving:
         other_bytes = 0 if self.live is None else self.live.other_bytes
         left_bytes = self.capacity_bytes + other_bytes - small_bytes - states_bytes
         left_bytes -= self._reserved_bytes(head, small=False) + self._streams_bytes
-        own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(private.values())), self.settings)
+        own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(segments.values())), self.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
             # PyTorch would take a larger segment.
             own_bytes = 0
         memory = ReservedMemory(
-            own_bytes, private, pools, small_bytes, states_bytes, self.capacity_bytes, self.settings
+            own_bytes, segments, pools, small_bytes, states_bytes, self.capacity_bytes, self.settings
         )
         where, keys = head[-1].operation if head else rest[0][0].operation, count(self._first_key + len(head))
-        segments = ((pool, nbytes) for pool, sizes in ({0: (own_bytes,)} | dict(private)).items() for nbytes in sizes)
-        sizes = [(next(keys), pool, nbytes) for pool, nbytes in segments]
+        others = ((pool, nbytes) for pool, sizes in segments.items() for nbytes in sizes)
+        sizes = [(next(keys), pool, nbytes) for pool, nbytes in ((0, own_bytes), *others)]
         taking = (Asked(where, Request(key, nbytes, pool=pool)) for key, pool, nbytes in sizes)
         freeing = (Asked(where, Request(key, None)) for key, _, _ in sizes)
         rest[0] = [*head, *taking, *freeing, *rest[0]]

@@ -47,10 +47,25 @@ def test_a_unit_whose_small_blocks_lie_apart_uses_pytorchs_own_pool() -> None:
 
 
 def test_blocks_without_a_unit_stay_in_pytorchs_own_pool() -> None:
-    """The second block of 100 is not steered: PyTorch's own pool has room for it in 250 MiB, but not in 180."""
+    """The second block of 100 is not steered: PyTorch's own pool has room for it in 250 and 200 MiB.
+
+    In 180 it has in the segment of the first, which is PyTorch's own then, but not if both live at once.
+    """
     lives = [life(100, 0, 2), life(100, 3, 5)]
     assert cuts(250, "A-", lives)[0] == Cut({1: [100 * MIB]}, {"A": 1})
-    assert cuts(180, "A-", lives) == []
+    assert cuts(200, "A-", lives) == cuts(250, "A-", lives)
+    assert cuts(180, "A-", lives)[0] == Cut({0: [100 * MIB]}, {})
+    assert all(isinstance(each, int) for each in cuts(180, "A-", [life(100, 0, 4), life(100, 3, 5)]))
+
+
+def test_what_always_is_in_pytorchs_own_pool_lies_in_the_segments_of_one_pool() -> None:
+    """A and B (100, 0 to 3 and 1 to 3) leave 20 MiB of 220, too few for 60, not steered, and for C, both from 3 on.
+
+    60 lie in the segment of A and C (90) in that of B, or the other way round.
+    """
+    found = cuts(220, "AB-C", [life(100, 0, 3), life(100, 1, 3), life(60, 3, 5), life(90, 4, 6)])
+    assert Cut({0: [100 * MIB], 2: [100 * MIB]}, {"B": 2, "C": 2}) in found
+    assert Cut({1: [100 * MIB], 0: [100 * MIB]}, {"A": 1, "C": 1}) in found
 
 
 def test_a_layout_that_is_too_high_says_by_how_much() -> None:

@@ -124,11 +124,11 @@ def test_private_pools_are_tried_where_one_segment_has_gaps(step: CapturedStep) 
 
     found = reserving(step, 200, serve).reserved()
     assert isinstance(found.answer, Placed)
-    assert found.memory.private
+    assert found.memory.segments
     assert {use for use, _ in found.memory.pools} == {Use.RUN}
-    assert set(found.memory.pools.values()) <= set(found.memory.private)
+    assert set(found.memory.pools.values()) <= set(found.memory.segments)
     reserved = [each.request for each in found.iterations[0] if each.request.key >= len(plan_of(step).buffers)]
-    private_bytes = sum(map(sum, found.memory.private.values()))
+    private_bytes = sum(map(sum, found.memory.segments.values()))
     assert sum(each.nbytes or 0 for each in reserved) == found.memory.own_bytes + private_bytes
 
 
