@@ -17,7 +17,7 @@ from tests.apply.models import backward, loss
 from vdnnsim.api.planning import Planned, PlanRequest, request_plan
 from vdnnsim.errors import PlanError
 from vdnnsim.planning import planner
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.optimizer_states import amounts
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import registry
@@ -37,10 +37,10 @@ def put_all_states_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `optimal(offload_optimizer=true)` plan with all states on the host, also where it need not."""
     planned = Optimal._planned  # noqa: SLF001 - a plan without them is one of two
 
-    def with_states(policy: Optimal, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
+    def with_states(policy: Optimal, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
         if not movable:
             raise PlanError("not asked for")
-        return planned(policy, setting, movable, deadline)
+        return planned(policy, setting, movable, effort)
 
     monkeypatch.setattr(Optimal, "_planned", with_states)
     monkeypatch.setattr(Optimal, "_or_faster", lambda _policy, plan, *_: (plan, True))

@@ -20,6 +20,7 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -92,7 +93,9 @@ def bound_of_any_s(case: Case, placement: Placement, granule_bytes: int = 1) -> 
     """The bound of any schedule in that memory, of the order without its recomputations."""
     first_runs = [each for each in runs_of(case.plan) if not each.repeat]
     problem = problem_of_plan(case, placement, granule_bytes, first_runs)
-    return recomputation_bound(problem, links_of(case.server), placement.host_bytes, Deadline.after(0.5)).seconds
+    return recomputation_bound(
+        problem, links_of(case.server), placement.host_bytes, Effort.until(Deadline.after(0.5))
+    ).seconds
 
 
 def problem_of_plan(case: Case, placement: Placement, granule_bytes: int, runs: Sequence[Run]) -> Problem:

@@ -23,8 +23,10 @@ from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 Integers = npt.NDArray[np.int64]
 
 MOST_ROUNDS: Final = 64
-PLACED_BLOCKS: Final = 20_000
+PLACED_BLOCKS: Final = 50_000
 """Blocks that are placed in all rounds of an order, at most, but for the first round."""
+STILL: Final = 12
+"""Rounds without a lower layout after which a goal is given up."""
 _SHARE: Final = 0.2
 """Of all blocks, how many places a block moves ahead each time that it lies above the bound; the largest twice."""
 
@@ -56,7 +58,10 @@ def pack(lives: Sequence[Lifetime]) -> Packing:
 
 
 def packings(
-    lives: Sequence[Lifetime], among: Sequence[tuple[int, Lifetime]] = (), goal_bytes: int | None = None
+    lives: Sequence[Lifetime],
+    among: Sequence[tuple[int, Lifetime]] = (),
+    goal_bytes: int | None = None,
+    first_order: int = 0,
 ) -> Iterator[Packing]:
     """Yield the lowest layout of each order of blocks, until one reaches the goal, by default the bound.
 
@@ -66,6 +71,7 @@ def packings(
     fixed = np.array(placed, np.int64).reshape(len(placed), 4).T
     sizes, first, last = np.array(lives, np.int64).reshape(len(lives), 3).T
     bound_bytes = most_live_bytes(lives)
+    still = MOST_ROUNDS if goal_bytes is None else STILL
     if goal_bytes is None:
         goal_bytes = bound_bytes
     span = last - first
@@ -73,8 +79,8 @@ def packings(
     taken = _live_bytes([life for _, life in among], int(last.max(initial=0)))
     most_taken = np.array([taken[begin:end].max(initial=0) for begin, end in zip(first, last, strict=True)], np.int64)
     orders = ((first, -sizes, -most_taken), (first, -sizes * span), (-sizes, -span))
-    for order in map(np.lexsort, orders):
-        offsets, height_bytes = _improved(sizes, first, last, order, fixed, goal_bytes)
+    for order in map(np.lexsort, orders[first_order:]):
+        offsets, height_bytes = _improved(sizes, first, last, order, fixed, goal_bytes, still)
         yield Packing(tuple(offsets.tolist()), height_bytes, bound_bytes)
         if height_bytes <= goal_bytes:
             break
@@ -94,15 +100,18 @@ def _live_bytes(lives: Sequence[Lifetime], end: int) -> Integers:
 
 
 def _improved(
-    sizes: Integers, first: Integers, last: Integers, order: Integers, fixed: Integers, goal_bytes: int
+    sizes: Integers, first: Integers, last: Integers, order: Integers, fixed: Integers, goal_bytes: int, still: int
 ) -> tuple[Integers, int]:
-    """Place blocks in an order, and again with those ahead that lay above the goal; return the lowest layout."""
+    """Place blocks in an order, and again with those ahead that lay above the goal; return the lowest layout.
+
+    That ends after `still` rounds without a lower one.
+    """
     number = len(sizes)
     turn = np.empty(number)
     turn[order] = np.arange(number)
     blocks, before, offsets = np.stack((sizes, first, last)), np.full(number, -1), np.zeros(number, np.int64)
-    least_bytes, best = np.iinfo(np.int64).max, offsets
-    for _ in range(min(MOST_ROUNDS, max(1, PLACED_BLOCKS // max(1, number)))):
+    least_bytes, best, lowest = np.iinfo(np.int64).max, offsets, 0
+    for at in range(min(MOST_ROUNDS, max(1, PLACED_BLOCKS // max(1, number)))):
         order = np.argsort(turn, kind="stable")
         # Those before the first that moved stay where they are.
         (moved,) = (order != before).nonzero()
@@ -111,10 +120,11 @@ def _improved(
         ends = offsets + sizes
         height_bytes = int(ends.max(initial=0))
         if height_bytes < least_bytes:
-            least_bytes, best = height_bytes, offsets
+            least_bytes, best, lowest = height_bytes, offsets, at
         above = ends > goal_bytes
         # Those that went first already do so again.
-        if height_bytes <= goal_bytes or (same == number and above[order[: above.sum()]].all()):
+        is_stuck = same == number and above[order[: above.sum()]].all()
+        if height_bytes <= goal_bytes or is_stuck or at - lowest >= still:
             break
         turn[above] -= _SHARE * number * (0.5 + sizes[above] / sizes.max())
     return best, least_bytes

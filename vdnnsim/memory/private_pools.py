@@ -27,8 +27,8 @@ from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
 MOST_SIZES: Final = 4
 """Sizes of blocks, from the largest, that have segments."""
 MOST_SEGMENTS: Final = 16
-VARIANTS: Final = ((True, 1 / 2), (True, 3 / 4), (False, 1 / 2))
-"""Whether PyTorch's own pool is filled first, and the part of what no block needs that is left for gaps."""
+VARIANTS: Final = ((True, 3 / 4, 0), (True, 1 / 2, 1), (False, 3 / 4, 1))
+"""Whether PyTorch's own pool is filled first, the part of what no block needs that is left for gaps, and the order."""
 MOST_SPARE: Final = 1 / 16
 """Of a segment, what is left for gaps at most."""
 _WALL_BYTES: Final = 512
@@ -102,14 +102,15 @@ class PrivatePools:
                 if spare_bytes < 0:
                     yield -spare_bytes
                     continue
-                for own_first, part in VARIANTS:
-                    share = min(MOST_SPARE, part * spare_bytes / max(1, own_bytes if beside else self.nbytes))
-                    sizes = [max(int((1 - share) * own_bytes), min(own_bytes, needed_bytes)), *segments]
-                    # Beside large blocks, small ones lie up to the end of a segment.
-                    for segment, nbytes in () if beside else enumerate(segments, 1):
-                        sizes[segment] -= int(share * nbytes) if pools[segment] else 0
+                # Beside large blocks, small ones lie up to the end of a segment.
+                spared = [0, *(each for each, pool in pools.items() if pool and not beside)]
+                for own_first, part, order in VARIANTS:
+                    sizes = [own_bytes, *segments]
+                    for each in spared:
+                        sizes[each] -= int(min(MOST_SPARE * sizes[each], part * spare_bytes / len(spared)))
+                    sizes[0] = max(sizes[0], min(own_bytes, needed_bytes))
                     regions = _Regions(sizes, own_first=own_first)
-                    small = self._around(large, pools, taken, regions)
+                    small = self._around(large, pools, taken, regions, order)
                     if not isinstance(small, int):
                         yield small, Cut(of_pool, self._pools(large, small, pools))
                         continue
@@ -143,6 +144,7 @@ class PrivatePools:
         pools: Mapping[int, int],
         taken: Iterable[tuple[Place, Lifetime]],
         regions: "_Regions",
+        order: int,
     ) -> dict[int, Place] | int:
         """Lay out the other blocks around what is taken; return the bytes by which it is too high, if it is."""
         last = max(each.last for each in self.blocks)
@@ -155,7 +157,7 @@ class PrivatePools:
             return layout.height_bytes - regions.end
         among += zip(layout.offsets, own, strict=True)
         small = {at: each for at, each in self._steered.items() if at not in large}
-        layout = next(packings([*small.values()], among, regions.end))
+        layout = next(packings([*small.values()], among, regions.end, order))
         if layout.height_bytes > regions.end:
             return layout.height_bytes - regions.end
         return dict(zip(small, map(regions.place, layout.offsets), strict=True))

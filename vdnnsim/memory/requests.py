@@ -52,6 +52,8 @@ class Overflow:
 
     Attributes:
         short_bytes: by which memory that is reserved ahead is too small for what is live at once, wherever it lies.
+        lacking_bytes: by which it is for blocks in no segments of others, or else their lowest layout too high.
+        tries: reservations that were tried; 0 without any.
     """
 
     position: int
@@ -59,6 +61,8 @@ class Overflow:
     free_bytes: int
     largest_free_bytes: int
     short_bytes: int = 0
+    lacking_bytes: int = 0
+    tries: int = 0
 
 
 def round_up(nbytes: int, granule_bytes: int) -> int:

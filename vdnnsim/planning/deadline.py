@@ -78,7 +78,6 @@ class Deadline:
 
 
 NEVER: Final = Deadline()
-PAST: Final = Deadline(((CLOCKS[UNNAMED], -inf),))
 
 
 @dataclass(frozen=True, slots=True)

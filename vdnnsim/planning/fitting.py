@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.deadline import PAST, Deadline
-from vdnnsim.planning.fluid_bound import Optimum, optimum_of
+from vdnnsim.planning.effort import MADE, Effort, steps_of_placing
+from vdnnsim.planning.fluid_bound import TOLERANCE, Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Kernel, Option, Problem
 from vdnnsim.planning.recompute_search import Order, Verdict
@@ -25,7 +25,7 @@ LESS: Final = tuple(1 - at / 64 for step in (8, 4, 2, 1) for at in range(step, 3
 MOST_JUDGED: Final = 5
 """Plans that are made when an order is judged, each for less memory."""
 MOST_LATE: Final = 4
-"""Shares that are tried after the deadline, while nothing fits."""
+"""Shares that are tried when the effort is spent, while nothing fits."""
 LEAST_COPIED: Final = tuple(2.0**at for at in range(-10, 0))
 """Parts of the bytes that are moved, of which smaller buffers stay where copies take the host or the link too long."""
 NEAR: Final = 1e-3
@@ -52,13 +52,16 @@ class Best:
 
     Attributes:
         progress: receives a line on each improvement and its gap.
+        orders: that were looked at, also where a plan of another was found first.
+        look: most effort of a plan so far.
     """
 
     label: str
     progress: Callable[[str], object] | None
     bound_s: float
     found: Candidate | None = None
-    plan_s: float = 0.0
+    orders: list[Order] = field(default_factory=list)
+    look: float = 0.0
 
     def offer(self, other: Candidate | None) -> bool:
         """Take a plan if it is faster; return whether it is."""
@@ -110,15 +113,15 @@ class Fitting:
     chunk_bytes: int | None
     _refused: dict[Hashable, NoRoom] = field(default_factory=dict, init=False)
 
-    def first(self, deadline: Deadline) -> Candidate | None:
+    def first(self, effort: Effort) -> Candidate | None:
         """Offer a plan for all of the memory, with repairs."""
-        return self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
+        return self._faster(None, self._repaired(self.order.problem, self.order.optimum, effort))
 
-    def judged(self, deadline: Deadline) -> Verdict:
+    def judged(self, effort: Effort) -> Verdict:
         """Offer the first plan, or if it fragments plans for as much less memory as it lacks."""
         problem, optimum, lacking = self.order.problem, self.order.optimum, list[int]()
-        while len(lacking) < MOST_JUDGED and not (lacking and not deadline.allows(self.best.plan_s)):
-            made = self._planned(problem, optimum, PAST, deadline)
+        while len(lacking) < MOST_JUDGED and not (lacking and not effort.allows(self.best.look)):
+            made = self.planned(problem, optimum, effort, inf)
             if made is None:
                 break
             if isinstance(made, Candidate):
@@ -127,49 +130,58 @@ class Fitting:
             lacking.append(made.lacking_bytes)
             less = problem.capacity_bytes - self.order.problem.capacity_bytes
             problem = replace(self.order.problem, capacity_bytes=problem.capacity_bytes + less - lacking[-1])
-            found = optimum_of(problem, self.copies.best, self.host_bytes, PAST)
+            found = optimum_of(problem, self.copies.best, self.host_bytes, effort, inf)
             enough_s = self.best.found.timetable.seconds if self.best.found else inf
             if found is None or found.seconds >= enough_s * (1 - NEAR):
                 break
             optimum = found
         return Verdict(lacking_bytes=lacking[0] if lacking else 1)
 
-    def search(self, deadline: Deadline) -> bool:
-        """Search for the fastest plan of the order that fits at addresses; return whether the search completed.
+    def planned(
+        self, problem: Problem, optimum: Optimum, effort: Effort, near: float = TOLERANCE
+    ) -> Candidate | NoRoom | None:
+        """Return the plan of a problem, or its failed request; None where no timetable fits by its bytes."""
+        spent = effort.spent
+        timetable = self._search(problem, optimum, effort, near).best(self.chunk_bytes)
+        made = self._made(timetable, effort) if timetable else None
+        self.best.look = max(self.best.look, effort.spent - spent)
+        return made
+
+    def search(self, effort: Effort) -> None:
+        """Search for the fastest plan of the order that fits at addresses.
 
         Plans that fragment are changed in three ways: repairs for the requests that fail; plans for less memory; and
         offloads as in less memory with the algorithms of all of it. Several amounts are tried, from coarse to fine,
         unless their fluid bound exceeds the best plan.
         """
         known, order = self.best.found, self.order
-        if not (deadline if known else deadline.with_grace).allows(self.best.plan_s):
-            return False
-        found = known if known and known.timetable.movement.problem is order.problem else self.first(deadline)
-        found = self._with_fewer_copies(found, deadline)
+        if not (effort if known else effort.with_grace).allows(self.best.look):
+            return
+        found = known if known and known.timetable.movement.problem is order.problem else self.first(effort)
+        found = self._with_fewer_copies(found, effort)
         for number, share in enumerate((1.0, *LESS)):
-            if not deadline.allows(self.best.plan_s) and (found or deadline.with_grace.is_over or number > MOST_LATE):
-                return False
+            if not effort.allows(self.best.look) and (found or effort.with_grace.is_over or number > MOST_LATE):
+                return
             if found and found.timetable.seconds <= order.optimum.seconds * (1 + NEAR):
                 break
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
-            search = self._search(problem, order.optimum, deadline)
+            search = self._search(problem, order.optimum, effort)
             for movement in search.movements(order.optimum.options, self.chunk_bytes or WHOLE):
-                if found and not deadline.allows(self.best.plan_s):
-                    return False
-                found = self._faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
-            optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if share < 1 else None
+                if found and not effort.allows(self.best.look):
+                    return
+                found = self._faster(found, self._downgraded(movement, order.optimum.options, found, effort))
+            optimum = optimum_of(problem, self.copies.best, self.host_bytes, effort) if share < 1 else None
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
-                found = self._faster(found, self._repaired(problem, optimum, deadline))
-        return not deadline.is_over
+                found = self._faster(found, self._repaired(problem, optimum, effort))
 
-    def _with_fewer_copies(self, found: Candidate | None, deadline: Deadline) -> Candidate | None:
+    def _with_fewer_copies(self, found: Candidate | None, effort: Effort) -> Candidate | None:
         """Return a plan that leaves small buffers on the GPU, or the one found where none such is faster.
 
         Each copy has a latency, and takes calls of the host, which timetables do not count: plans are replayed.
         """
         order, most = self.order, len(self.order.problem.idle)
         for part in LEAST_COPIED:
-            if not found or not deadline.allows(self.best.plan_s):
+            if not found or not effort.allows(self.best.look):
                 break
             if found.seconds <= order.optimum.seconds * (1 + NEAR):
                 break
@@ -177,35 +189,27 @@ class Fitting:
             if len(large) == most:
                 continue
             problem, most = order.problem.with_idle(large), len(large)
-            optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline)
-            if optimum is None or optimum.seconds >= found.seconds or deadline.is_over:
+            optimum = optimum_of(problem, self.copies.best, self.host_bytes, effort)
+            if optimum is None or optimum.seconds >= found.seconds or effort.is_over:
                 break
-            made = self._planned(problem, optimum, deadline, deadline)
+            made = self.planned(problem, optimum, effort)
             if isinstance(made, Candidate) and made.seconds < found.seconds:
                 self.best.offer(made)
                 found = made
         return found
 
-    def _planned(
-        self, problem: Problem, optimum: Optimum, search_until: Deadline, deadline: Deadline
-    ) -> Candidate | NoRoom | None:
-        """Return the plan of a problem, or its failed request; None where no timetable fits by its bytes."""
-        remaining_s = deadline.remaining_s
-        timetable = self._search(problem, optimum, search_until).best(self.chunk_bytes)
-        made = self._made(timetable) if timetable else None
-        self.best.plan_s = max(self.best.plan_s, deadline.spent_since(remaining_s))
-        return made
+    def _search(self, problem: Problem, optimum: Optimum, effort: Effort, near: float = TOLERANCE) -> OffloadSearch:
+        return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, effort, near)
 
-    def _search(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> OffloadSearch:
-        return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline)
-
-    def _made(self, timetable: Timetable) -> Candidate | NoRoom:
+    def _made(self, timetable: Timetable, effort: Effort) -> Candidate | NoRoom:
         """Return the plan of a timetable, or its failed request, which is remembered."""
         refused = self._refused.get(timetable.decisions)
         if refused:
             return refused
+        effort.spend(MADE * len(timetable.options))
         candidate = Candidate(timetable, self.lowered(timetable), self.replay)
         placed = self.place(candidate.plan)
+        effort.spend(steps_of_placing(placed, len(timetable.options)))
         if isinstance(placed, Placement):
             return candidate
         self._refused[timetable.decisions] = no_room = NoRoom(
@@ -221,15 +225,15 @@ class Fitting:
         return faster(found, other)
 
     def _downgraded(
-        self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline
+        self, movement: Movement, options: Sequence[Option], best: Candidate | None, effort: Effort
     ) -> Candidate | None:
         """Return a plan with smaller workspaces where these do not fit; None unless it may be the best."""
         kernels = movement.problem.kernels
-        while not deadline.is_over:
+        while not effort.is_over:
             timetable = movement.timetable(options)
             if best and timetable.seconds >= best.timetable.seconds:
                 return None
-            made = self._made(timetable)
+            made = self._made(timetable, effort)
             if isinstance(made, Candidate):
                 return made
             smaller = [
@@ -243,11 +247,11 @@ class Fitting:
             options = smaller
         return None
 
-    def _repaired(self, problem: Problem, optimum: Optimum | None, deadline: Deadline) -> Candidate | None:
+    def _repaired(self, problem: Problem, optimum: Optimum | None, effort: Effort) -> Candidate | None:
         """Return a plan with smaller workspaces, or more memory kept free, for the requests that fail."""
         lacked: dict[tuple[int, Phase], int] = {}
         for _ in range(MOST_REPAIRS):
-            made = self._planned(problem, optimum, deadline, deadline) if optimum else None
+            made = self.planned(problem, optimum, effort) if optimum else None
             if made is None:
                 break
             if isinstance(made, Candidate):
@@ -258,8 +262,8 @@ class Fitting:
                 lacking = max(lacked.get(made.where, 0), made.lacking_bytes)
                 lacked[made.where] = 2 * lacking
                 problem = _with_less_room(problem, made.where, lacking)
-            in_time = deadline.allows(self.best.plan_s)
-            optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if in_time else None
+            in_time = effort.allows(self.best.look)
+            optimum = optimum_of(problem, self.copies.best, self.host_bytes, effort) if in_time else None
         return None
 
 

@@ -30,7 +30,7 @@ from itertools import count
 from math import inf
 from typing import Final, NamedTuple
 
-from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.planning.effort import FLUID, UNLIMITED, Effort
 from vdnnsim.planning.problem import Kernel, Option, Problem
 
 MOST_LABELS: Final = 200
@@ -127,20 +127,21 @@ def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -
 
 
 def fluid_optimum(
-    stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER, enough_s: float = inf
+    stages: Sequence[Stage], links: Links, near: float = TOLERANCE, effort: Effort = UNLIMITED, enough_s: float = inf
 ) -> Optimum:
     """Return the fastest fluid schedule of kernels each of which can run.
 
-    The bound may be lower by the fraction `near`, after the deadline `until`, and from `enough_s` seconds on.
+    The bound may be lower by the fraction `near`, at the end of the effort, and from `enough_s` seconds on.
     """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
-    tie = count()
+    needs, tie = sum(len(stage.needs) for stage in stages), count()
     heap: list[tuple[float, int, int, int, _Solution]] = []
     best: _Solution | None = None
 
     def enter(first: int, last: int) -> None:
         nonlocal best
+        effort.spend(FLUID * needs)
         solution = _solve(stages, links, amounts[first], amounts[last])
         heappush(heap, (solution.seconds, next(tie), first, last, solution))
         schedule = solution if solution.is_schedule else _turned(stages, links, solution)
@@ -150,7 +151,7 @@ def fluid_optimum(
     while True:
         seconds, _, first, last, found = heappop(heap)
         assert best is not None
-        if found.is_schedule or best.seconds <= seconds * (1 + near) or seconds >= enough_s or until.is_over:
+        if found.is_schedule or best.seconds <= seconds * (1 + near) or seconds >= enough_s or effort.is_over:
             chosen = found if found.is_schedule else best
             return Optimum(
                 seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)
@@ -160,10 +161,12 @@ def fluid_optimum(
         enter(middle + 1, last)
 
 
-def optimum_of(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Optimum | None:
+def optimum_of(
+    problem: Problem, links: Links, host_bytes: int, effort: Effort, near: float = TOLERANCE
+) -> Optimum | None:
     """Return the fluid optimum of a problem; None if a kernel cannot run."""
     stages = stages_of(problem, links, host_bytes)
-    return fluid_optimum(stages, links, until=deadline) if all(each.needs for each in stages) else None
+    return fluid_optimum(stages, links, near, effort) if all(each.needs for each in stages) else None
 
 
 def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import SOLVED, Effort
 
 MOST_NODES: Final = 40
 """Nodes of a search for integers: steps and not seconds, so that equal programs have equal solutions."""
@@ -80,12 +80,12 @@ class LinearProgram:
             self.equal([(each, 1.0), *([(found[at - 1], -1.0)] if at else []), *changes[at]])
         return found
 
-    def minimized(self, least: float, deadline: Deadline) -> Solution:
+    def minimized(self, least: float, effort: Effort) -> Solution:
         """Minimize the cost, in a small program with all integers, else with those that a solution without splits.
 
         Of these only with as heavy as `least`.
         """
-        found = self._solved((), deadline)
+        found = self._solved((), effort)
         split = [
             column
             for column in sorted(self._weights, key=self._weights.__getitem__, reverse=True)
@@ -97,15 +97,15 @@ class LinearProgram:
             split = list(self._weights)
         if not split:
             return found
-        whole = self._solved(frozenset(split), deadline)
+        whole = self._solved(frozenset(split), effort)
         return Solution(max(found.bound, whole.bound), whole.values or found.values)
 
-    def _solved(self, whole: Collection[int], deadline: Deadline) -> Solution:
+    def _solved(self, whole: Collection[int], effort: Effort) -> Solution:
         # Slow to import.
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
-        if deadline.is_over:
+        if effort.is_over:
             return Solution(0.0, ())
         shape = len(self._most), len(self._costs)
         matrix = csr_array((self._factors, self._columns, self._ends), shape=shape)
@@ -115,8 +115,9 @@ class LinearProgram:
             integrality=[column in whole for column in range(len(self._costs))] if whole else None,
             bounds=Bounds(0, self.bounds),
             constraints=LinearConstraint(matrix, -math.inf, self._most),
-            options={"time_limit": deadline.remaining_s, "node_limit": MOST_NODES},
+            options={"time_limit": effort.deadline.remaining_s, "node_limit": MOST_NODES},
         )
+        effort.spend(SOLVED * len(self._factors) * max(1, found.mip_node_count or 0))
         # An unfinished linear program proves nothing.
         proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
         return Solution(proven or 0.0, () if found.x is None else found.x.tolist())

@@ -5,17 +5,17 @@ idle first are offloaded first, as they are idle longest. The same two searches 
 chunks. Chunks cut at the needs of the fluid optimum lose next to nothing, chunks of a given size the rounding.
 
 Whole buffers may fill a need badly: others are then exchanged for them, one after the other, as long as the iteration
-gets shorter and there is time. With high latency whole buffers may also be better than cut ones, so they are tried
+gets shorter and effort is left. With high latency whole buffers may also be better than cut ones, so they are tried
 where cuts are not good enough.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, takewhile
 from typing import Final, Protocol, TypeVar
 
 from vdnnsim.planning.buffer_uses import IdleInterval
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import TIMED, Effort
 from vdnnsim.planning.fluid_bound import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Option, Problem
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, to_offload
@@ -67,15 +67,15 @@ class OffloadSearch:
     """A problem whose fluid optimum is known; memory can be released in granules.
 
     Attributes:
-        look_s: longest time of a timetable so far.
+        near: distance to the optimum, as a fraction, that is good enough; infinite for the first timetable found.
     """
 
     problem: Problem
     optimum: Optimum
     copies: Copies
     granule_bytes: int
-    deadline: Deadline
-    look_s: float = field(default=0.0, init=False)
+    effort: Effort
+    near: float = TOLERANCE
 
     def best(self, chunk_bytes: int | None) -> Timetable | None:
         """Return the fastest timetable found, or None where none fits.
@@ -161,20 +161,16 @@ class OffloadSearch:
         return Movement(self.problem, turn, chunks, self.copies.out_s, self.copies.in_s)
 
     def _timetable(self, chunks: Sequence[Chunk], turn: int) -> Timetable | None:
-        remaining_s = self.deadline.remaining_s
+        self.effort.spend(TIMED * len(self.problem.kernels))
         movement = self._movement(chunks, turn)
         out_s = sum(self.copies.out_s(each.nbytes) for each in chunks)
         in_s = sum(self.copies.in_s(each.nbytes) for each in chunks)
         links = Links(movement.nbytes / out_s, movement.nbytes / in_s) if chunks else self.copies.best
         options = fastest_around(movement.stages, links, turn)
-        made = movement.timetable(options) if options else None
-        self.look_s = max(self.look_s, self.deadline.spent_since(remaining_s))
-        return made
+        return movement.timetable(options) if options else None
 
     def _is_enough(self, found: Timetable) -> bool:
-        # A plan of the best takes about as long as another timetable.
-        in_time = self.deadline.allows(2 * self.look_s)
-        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or not in_time
+        return found.seconds <= self.optimum.seconds * (1 + self.near) or self.effort.is_over
 
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return a local optimum under removing, adding and exchanging whole buffers."""
@@ -184,7 +180,7 @@ class OffloadSearch:
         while improved and not self._is_enough(found):
             improved = False
             neighbours = _neighbours({each.wait for each in found.movement.chunks}, everyone)
-            for chosen in takewhile(lambda _: not self.deadline.is_over, neighbours):
+            for chosen in takewhile(lambda _: not self.effort.is_over, neighbours):
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)
                 if other and other.seconds < found.seconds * (1 - _GAIN):

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import Final, NamedTuple
 
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.explanations import explained, floor_bytes
-from vdnnsim.planning.fitting import NEAR, Best, Fitting
+from vdnnsim.planning.fitting import NEAR, Best, Candidate, Fitting
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.optimizer_states import amounts
 from vdnnsim.planning.question import Question
@@ -28,17 +28,19 @@ from vdnnsim.plans.training_plan import TrainingPlan
 SHORT: Final = 0.01
 """Cost of the memory limit, as a fraction, above which the certificate says what fills the memory."""
 SHARE: Final = 0.4
-"""Of the time left, for a plan without recomputation, and then for the recomputation bound."""
+"""Of the effort left, for a plan without recomputation, and then for the recomputation bound."""
 LOOK: Final = 4
-"""Time of a relaxation, a try or a plan of an order, at least, as a multiple of that of a fluid optimum."""
+"""Effort of a relaxation, a try or a plan of an order, at least, as a multiple of that of a fluid optimum."""
 FAR: Final = 1.05
 """Factor to the kernels' time above which no plan is made without recomputation before others."""
-PLANNED: Final = 2.5
-"""Weight of a kernel in the effort of a search whose orders are planned at once."""
 AMPLE: Final = 1.25
 """Memory over what some kernel needs in any plan, as a factor, above which segments leave room for some plan."""
+GOOD: Final = 0.01
+"""Distance to its optimum of a plan that is good enough, where several are made."""
 RESERVE: Final = 0.5
-"""Of the time limit, at most, for the plan of the best order."""
+"""Of the effort, at most, for the plan of the best order."""
+LAST: Final = 0.15
+"""Of the effort, at least, for the plan of the best order."""
 
 
 class _Way(NamedTuple):
@@ -63,26 +65,42 @@ class Planner:
     Attributes:
         replay: returns the seconds of an iteration.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
+        known: sets of buffers that are dropped and recomputed, of which orders are tried first.
     """
 
     question: Question
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     replay: Callable[[TrainingPlan], float]
     chunk_bytes: int | None
-    deadline: Deadline
+    effort: Effort
     label: str
     progress: Callable[[str], object] | None
+    known: Sequence[frozenset[int]] = ()
+
+    @cached_property
+    def best(self) -> Best:
+        """What was found."""
+        return Best(self.label, self.progress, self.question.problem.fastest_s)
 
     def plan(self) -> TrainingPlan:
         """Return the fastest plan found, also if the search is interrupted; where nothing fits, the smallest."""
-        complete = False
-        best = Best(self.label, self.progress, self.question.problem.fastest_s)
+        is_interrupted = True
         with suppress(KeyboardInterrupt):
-            complete = self._search_all(best, self.deadline)
-        timetable = found.timetable if (found := best.found) else self.question.all_away
+            self._search_all()
+            is_interrupted = False
+        return self.certified(self.best.found, complete=not (is_interrupted or self.effort.is_cut))
+
+    def certified(self, found: Candidate | None, *, complete: bool) -> TrainingPlan:
+        """Return a plan with its certificate; without one the smallest."""
+        timetable = found.timetable if found else self.question.all_away
         is_short = found is None or timetable.seconds > self.question.problem.fastest_s * (1 + SHORT)
-        certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
+        certificate = self._certificate(timetable, self.best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+
+    def fitted(self, order: Order, effort: Effort) -> Candidate | None:
+        """Return a plan of an order that is near its optimum, or the best that the effort allows."""
+        made = self._fitting(order).planned(order.problem, order.optimum, effort, GOOD)
+        return made if isinstance(made, Candidate) else None
 
     def refused(self, place: Callable[[TrainingPlan], Placement | DoesNotFit]) -> TrainingPlan | None:
         """Return the plan that moves all it can if no plan has room where `place` puts it, in reserved memory.
@@ -99,33 +117,37 @@ class Planner:
             return None
         return replace(plan, certificate=self._certificate(self.question.all_away, inf, is_short=True, complete=True))
 
-    def _search_all(self, best: Best, deadline: Deadline) -> bool:
-        """Find the best plan; return whether the search completed."""
-        problem, limit_s = self.question.problem, deadline.remaining_s
+    def _search_all(self) -> None:
+        """Find the best plan."""
+        problem, best, effort = self.question.problem, self.best, self.effort
+        begun, whole = effort.spent, effort.left
         if self.question.least_bytes > problem.capacity_bytes:
             best.bound_s = inf
-            return True
-        ways = self._ways(deadline)
-        look_s = LOOK * deadline.spent_since(limit_s) / len(ways)
-        begin = self._as_it_is(ways, best, deadline.part(SHARE))
+            return
+        ways = self._ways(effort)
+        look = LOOK * (effort.spent - begun) / len(ways)
+        begin = self._as_it_is(ways, effort.part(SHARE))
         # With addresses, plans of other policies may fit without a search.
-        if (best.found or self.question.has_addresses) and not deadline.allows(best.plan_s):
-            return False
+        if (best.found or self.question.has_addresses) and not effort.allows(best.look):
+            return
         if self.question.recompute and begin.seconds > self.question.of_all_rounds(best.bound_s) * (1 + NEAR):
             # The best set without recomputation, and the smallest set with which every kernel can run.
             least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
             ways = list({way.on_host: way for way in (least, begin)}.values())
-            return self._recomputing(ways, best, deadline, limit_s, look_s)
-        if not self.question.recompute and (optimum := self.question.optimum(problem, (), deadline)):
+            took = effort.spent - begun if best.found else look
+            self._recomputing(ways, effort, max(LAST * whole, min(took, RESERVE * whole)), look)
+            return
+        if not self.question.recompute and (optimum := self.question.optimum(problem, (), effort)):
             best.bound_s = optimum.seconds
-        return begin.order is None or self._fitting(begin.order, best).search(deadline)
+        if begin.order:
+            self._fitting(begin.order).search(effort)
 
-    def kept_s(self, deadline: Deadline) -> float:
+    def kept_s(self) -> float:
         """Return a lower bound of schedules that recompute nothing, infinite where none is known to fit."""
-        return min(way.seconds for way in self._ways(deadline))
+        return min(way.seconds for way in self._ways(self.effort))
 
-    def _ways(self, deadline: Deadline) -> list[_Way]:
-        """Return the sets that may be on the host, all that can be first, as far as time allows."""
+    def _ways(self, effort: Effort) -> list[_Way]:
+        """Return the sets that may be on the host, all that can be first, as far as the effort allows."""
         ways: list[_Way] = []
         for on_host in reversed(amounts(self.question.problem)):
             problem = (
@@ -134,7 +156,7 @@ class Planner:
                 else self.question.problem_of(iteration(self.question.workload), on_host)
             )
             around = problem.around(problem.fullest)
-            optimum = self.question.optimum(around, on_host, deadline)
+            optimum = self.question.optimum(around, on_host, effort)
             order = (
                 Order(frozenset(), around, optimum, self.question.states_s(problem, optimum.seconds))
                 if optimum
@@ -143,16 +165,16 @@ class Planner:
             seconds = self.question.of_all_rounds(order.optimum.seconds) + order.states_s if order else inf
             room_bytes = problem.capacity_bytes - max(map(floor_bytes, problem.kernels))
             ways.append(_Way(on_host, order, seconds, room_bytes))
-            if deadline.is_over:
+            if effort.is_over:
                 break
         return ways
 
-    def _as_it_is(self, ways: Sequence[_Way], best: Best, deadline: Deadline) -> _Way:
+    def _as_it_is(self, ways: Sequence[_Way], effort: Effort) -> _Way:
         """Find a fast plan without recomputation; return its way, with infinite seconds if it fragments."""
-        chosen = ways[0]
+        chosen, best = ways[0], self.best
         # Of equal bounds the smallest set first.
         for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
-            is_over = (deadline if best.found else deadline.with_grace).is_over
+            is_over = (effort if best.found else effort.with_grace).is_over
             if way.order is None or is_over or (best.found and way.seconds >= best.found.seconds * (1 - NEAR)):
                 break
             if (
@@ -162,42 +184,44 @@ class Planner:
             ):
                 # Orders with recomputation are looked at first.
                 return way
-            fitting, before = self._fitting(way.order, best), best.found
+            fitting, before = self._fitting(way.order), best.found
             looked_at = fitting.judged if self.question.recompute and self.question.has_addresses else fitting.first
-            looked_at(deadline)
+            looked_at(effort)
+            best.orders.append(way.order)
             chosen = chosen if best.found is before else way
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
         return chosen._replace(seconds=inf) if self.question.has_addresses and not is_placed else chosen
 
-    def _recomputing(self, ways: list[_Way], best: Best, deadline: Deadline, limit_s: float, look_s: float) -> bool:
-        """Find faster plans with recomputation; return whether the search completed."""
-        took_s = limit_s - deadline.remaining_s if best.found else look_s
-        if (until := deadline.part(SHARE)).allows(look_s):
+    def _recomputing(self, ways: list[_Way], effort: Effort, fitting: float, look: float) -> None:
+        """Find faster plans with recomputation; those of the best orders may take as much effort as `fitting`."""
+        best = self.best
+        if effort.part(SHARE).allows(look):
             bound = recomputation_bound(
-                self.question.problem, self.question.copies.best, self.question.host_bytes(()), until
+                self.question.problem, self.question.copies.best, self.question.host_bytes(()), effort
             )
             best.bound_s = max(best.bound_s, bound.seconds)
-        searches = [self._search(way, best, deadline, look_s) for way in ways]
+        searches = [self._search(way, effort, look) for way in ways]
         # With addresses, orders are planned during the search.
-        fitting_s = 0.0 if self.question.has_addresses and best.found else min(took_s, RESERVE * limit_s)
+        if self.question.has_addresses and best.found:
+            fitting = 0.0
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
-            until = deadline.part(1 / (len(searches) - number))
-            search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
+            until = effort.part(1 / (len(searches) - number))
+            search.goal_s, search.effort = best.bound_s, until.but(fitting)
             orders = [*(search.orders() or search.displaced), *([way.order] if way.order else [])]
-            # The lowest bound first; without time and without a plan only that one.
+            best.orders += orders
+            # The lowest bound first; without effort and without a plan only that one.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
                 seconds = self.question.of_all_rounds(order.optimum.seconds) + order.states_s
-                limit, needed_s = (until, fitting_s) if at else (until.with_grace, best.plan_s)
-                if limit.allows(needed_s if best.found else 0.0) and (
+                limit, needed = (until, fitting) if at else (until.with_grace, best.look)
+                if limit.allows(needed if best.found else 0.0) and (
                     best.found is None or seconds < best.found.seconds * (1 - NEAR)
                 ):
-                    self._fitting(order, best).search(until)
-        return search.is_complete
+                    self._fitting(order).search(until)
 
-    def _fitting(self, order: Order, best: Best) -> Fitting:
+    def _fitting(self, order: Order) -> Fitting:
         return Fitting(
             order,
-            best,
+            self.best,
             self._lowered,
             self.place,
             self.replay,
@@ -207,18 +231,20 @@ class Planner:
             self._chunk_bytes,
         )
 
-    def _search(self, way: _Way, best: Best, deadline: Deadline, look_s: float) -> DropSearch:
+    def _search(self, way: _Way, effort: Effort, look: float) -> DropSearch:
+        best = self.best
         search = DropSearch(
             Recomputation(iteration(self.question.workload), self.question.workload, self.question.costs),
             partial(self.question.problem_of, on_host=way.on_host),
             self.question.copies.best,
             self.question.host_bytes(way.on_host),
-            deadline,
+            effort,
             best.bound_s,
             best.report,
             way.order,
             self.question.states_s,
-            look_s,
+            look,
+            known=self.known,
         )
         if not self.question.has_addresses:
             return search
@@ -227,9 +253,8 @@ class Planner:
             search,
             begin=None,
             found=None,
-            look_s=max(look_s, best.plan_s),
-            weight=PLANNED,
-            judged=lambda order, until: self._fitting(order, best).judged(until),
+            look=max(look, best.look),
+            judged=lambda order, until: self._fitting(order).judged(until),
         )
 
     @property

@@ -10,7 +10,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import Copies, all_away
@@ -65,8 +65,8 @@ class Question:
         limits, buffers = self.limits, self._buffers[on_host]
         return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes, buffers=buffers)
 
-    def optimum(self, problem: Problem, on_host: Collection[int], deadline: Deadline) -> Optimum | None:
-        return optimum_of(problem, self.copies.best, self.host_bytes(on_host), deadline)
+    def optimum(self, problem: Problem, on_host: Collection[int], effort: Effort) -> Optimum | None:
+        return optimum_of(problem, self.copies.best, self.host_bytes(on_host), effort)
 
     def host_bytes(self, on_host: Collection[int]) -> int:
         # Gradients that are updated at once are never copied.

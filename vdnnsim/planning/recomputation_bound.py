@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 
 from vdnnsim.planning.buffer_uses import IdleInterval, sums_of
 from vdnnsim.planning.contents import Content, Name, contents_of, contents_read
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.linear_program import LinearProgram, Term
@@ -67,7 +67,7 @@ class Relaxed(NamedTuple):
 
 
 def recomputation_bound(
-    problem: Problem, links: Links, host_bytes: int, deadline: Deadline, restored: Restored | None = None
+    problem: Problem, links: Links, host_bytes: int, effort: Effort, restored: Restored | None = None
 ) -> Relaxed:
     """Return the lower bound of an order without recomputation.
 
@@ -80,7 +80,7 @@ def recomputation_bound(
         return Relaxed(math.inf, {})
     if restored is not None:
         program.free_temporaries()
-    found = program.lp.minimized(HEAVY * problem.fastest_s / unit_s, deadline)
+    found = program.lp.minimized(HEAVY * problem.fastest_s / unit_s, effort)
     again = {buffer: found.values[column] for (buffer, _), column in program.dropped.items()} if found.values else {}
     return Relaxed(max(problem.fastest_s, (program.rest + found.bound) * (1 - _TOLERANCE) * unit_s), again)
 

@@ -11,8 +11,7 @@ If that is not good enough, checkpointed segments, all but the last, are tried, 
 best of these, or while none fits from the one that lacks least, more and fewer of equal buffers are dropped, evenly
 spread and again with some of them kept, as long as that helps; at last ranges are dropped or kept, large ranges first.
 
-Effort is counted in kernels of the orders that are tried, so that the result does not depend on the machine; a deadline
-only ends the search early.
+It ends at its goal, or when its effort is spent.
 """
 
 from collections import defaultdict
@@ -24,7 +23,7 @@ from itertools import product
 from math import inf
 from typing import Final, NamedTuple
 
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.recomputation import Recomputation
@@ -32,8 +31,6 @@ from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.restored import Restored, restored, restored_too_early
 from vdnnsim.plans.schedule import Run
 
-EFFORT: Final = 150_000
-"""Kernels of all orders that are tried."""
 ROUNDS: Final = 4
 """Relaxations that are solved."""
 SEGMENTS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -91,22 +88,22 @@ class DropSearch:
         found: receives the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: returns the additional seconds of an order for buffers on the host.
-        look_s: longest time of a try so far.
-        weight: of a kernel in the effort, more where each order is planned at once.
+        look: most effort of a try so far.
+        known: sets that are tried first.
     """
 
     recomputation: Recomputation
     problem_of: Callable[[list[Run]], Problem]
     links: Links
     host_bytes: int
-    deadline: Deadline
+    effort: Effort
     goal_s: float
     found: Callable[[float], None] | None
     begin: Order | None
     states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
-    look_s: float = 0.0
-    weight: float = 1.0
-    judged: Callable[[Order, Deadline], Verdict] = lambda _order, _deadline: Verdict()
+    look: float = 0.0
+    judged: Callable[[Order, Effort], Verdict] = lambda _order, _effort: Verdict()
+    known: Sequence[frozenset[int]] = ()
 
     def __post_init__(self) -> None:
         self._found = [self.begin] if self.begin else []
@@ -114,8 +111,6 @@ class DropSearch:
         # The best set, or while none fits the one that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
-        # Kernels of the orders that were tried, and whether the search was ended by time.
-        self._effort, self._is_cut = 0.0, False
         # Of sets that are looked at twice in a row.
         self._whole = lru_cache(maxsize=8)(lambda dropped: self.problem_of(self.recomputation.order(dropped)))
         # Orders that fit by their bytes and fragment, the best last, and what those tried last lack at most.
@@ -127,13 +122,9 @@ class DropSearch:
             if self._found and self._is_over():
                 return self._found
             segments = map(self.recomputation.segmented, SEGMENTS)
-            if self._all_tried(((),)) and self._relaxed() and self._all_tried(segments) and self._adjust():
+            if self._all_tried(((), *self.known)) and self._relaxed() and self._all_tried(segments) and self._adjust():
                 self._refine()
         return self._found
-
-    @property
-    def is_complete(self) -> bool:
-        return not self._is_cut
 
     def _relaxed(self) -> bool:
         """Try what relaxations recompute; return whether the search is not over."""
@@ -143,7 +134,7 @@ class DropSearch:
         begin = problem = whole.around(turn)
         made = Restored()
         for _ in range(ROUNDS):
-            seconds, again = recomputation_bound(problem, self.links, self.host_bytes, self.deadline, made)
+            seconds, again = recomputation_bound(problem, self.links, self.host_bytes, self.effort, made)
             if not again:
                 break
             if not made.until:
@@ -173,7 +164,7 @@ class DropSearch:
     def _all_tried(self, proposals: Iterable[Iterable[int]], *, repair: bool = False) -> bool:
         """Try sets until the search is over, and those with `repair` with more kept; return whether it is not."""
         for proposed in proposals:
-            if self._is_over() and (self._tried or self._effort or self.deadline.with_grace.is_over):
+            if self._is_over() and (self._tried or self.effort.with_grace.is_over):
                 return False
             self._try_repaired(proposed) if repair else self._try(proposed)
         return not self._is_over()
@@ -196,7 +187,7 @@ class DropSearch:
         return sorted(equal.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
 
     def _adjust(self) -> bool:
-        """Drop more and fewer of equal buffers than the best set, evenly spread; return whether time is left."""
+        """Drop more and fewer of equal buffers than the best set, evenly spread; return whether effort is left."""
         groups = self._equal
         self._try(_spread_over(groups, [len(self._base.intersection(group)) / len(group) for group in groups]))
         for step in STEPS:
@@ -217,14 +208,14 @@ class DropSearch:
         if buffers in self._tried:
             return False
         self._tried.add(buffers)
-        remaining_s = self.deadline.remaining_s
+        spent = self.effort.spent
         is_best = self._is_best(buffers)
-        self.look_s = max(self.look_s, self.deadline.spent_since(remaining_s))
+        self.look = max(self.look, self.effort.spent - spent)
         return is_best
 
     def _is_best(self, buffers: frozenset[int]) -> bool:
         whole = self._whole(buffers)
-        self._effort += self.weight * len(whole.kernels)
+        self.effort.spend(len(whole.kernels))
         turn = whole.fullest
         problem = whole.around(turn)
         best_s = self._found[-1].seconds if self._found else inf
@@ -239,11 +230,11 @@ class DropSearch:
         if lacking:
             self._too_early = restored_too_early(whole, turn, lacking, buffers, self.recomputation.price)
             return self._is_nearer(buffers, (1, sum(lacking.values())))
-        optimum = fluid_optimum(stages, self.links, MARGIN, self.deadline, best_s * (1 - MARGIN))
+        optimum = fluid_optimum(stages, self.links, MARGIN, self.effort, best_s * (1 - MARGIN))
         found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
         if found.seconds >= best_s * (1 - MARGIN):
             return False
-        lost_s, short_bytes = self.judged(found, self.deadline)
+        lost_s, short_bytes = self.judged(found, self.effort)
         if short_bytes:
             self.displaced.append(found)
             self._short_bytes = max(self._short_bytes, short_bytes)
@@ -283,8 +274,7 @@ class DropSearch:
     def _is_over(self, near: float = MARGIN) -> bool:
         if self._found and self._found[-1].seconds <= self.goal_s * (1 + near):
             return True
-        self._is_cut = not self.deadline.allows(self.look_s)
-        return self._is_cut or self._effort >= EFFORT
+        return not self.effort.allows(self.look)
 
 
 def _spread_over(groups: Iterable[Sequence[int]], shares: Iterable[float]) -> Iterator[int]:

@@ -117,7 +117,7 @@ class DoesNotFit:
     Attributes:
         layer, phase: on whose behalf it is made.
         held_bytes: by kind, largest first.
-        short_bytes: as of `Overflow`.
+        short_bytes, lacking_bytes, tries: as of `Overflow`.
     """
 
     plan: TrainingPlan
@@ -132,6 +132,8 @@ class DoesNotFit:
     capacity_bytes: int
     held_bytes: tuple[tuple[BufferKind, int], ...]
     short_bytes: int = 0
+    lacking_bytes: int = 0
+    tries: int = 0
 
     def explain(self) -> str:
         """Return the request, free memory and held bytes in one line."""
@@ -286,6 +288,8 @@ def _device_overflow(
         capacity_bytes=limits.pool_bytes(plan),
         held_bytes=_by_kind(plan, ((buffer_of(plan, each), sizes[each]) for each in overflow.held)),
         short_bytes=overflow.short_bytes,
+        lacking_bytes=overflow.lacking_bytes,
+        tries=overflow.tries,
     )
 
 

@@ -46,6 +46,7 @@ class ReservedMemory:
         small_bytes: of segments for small blocks, in all pools.
         states_bytes: of segments of states that the first update makes in a pool of their own; 0 without one.
         capacity_bytes: of all segments.
+        tries: reservations that were tried or laid out until this was found.
     """
 
     own_bytes: int
@@ -55,6 +56,7 @@ class ReservedMemory:
     states_bytes: int
     capacity_bytes: int
     settings: AllocatorSettings
+    tries: int = 1
 
 
 class Reserved(NamedTuple):
@@ -63,6 +65,9 @@ class Reserved(NamedTuple):
     iterations: list[list[Asked]]
     answer: Placed | Overflow
     memory: ReservedMemory
+
+    def after(self, tries: int) -> "Reserved":
+        return self._replace(memory=replace(self.memory, tries=tries))
 
 
 @dataclass(frozen=True)
@@ -96,22 +101,26 @@ class Reserving:
         lacking_bytes = most_live_bytes(blocks) - whole.memory.own_bytes
         if isinstance(whole.answer, Placed):
             return whole
+        tries = 1
         if lacking_bytes <= 0 and not self.settings.expandable_segments:
             lacking = [_lacking_bytes(whole)]
             units = [self._units.get(operation) for operation, _ in self._blocks]
             for cut in PrivatePools(blocks, units, whole.memory.own_bytes).cuts():
+                tries += 1
                 if isinstance(cut, int):
                     lacking.append(cut)
                     continue
                 found = self._with(cut, self._first_state)
                 if isinstance(found.answer, Placed):
-                    return found
+                    return found.after(tries)
                 lacking.append(_lacking_bytes(found))
             lacking_bytes = min(lacking)
         if self._first_state is not None and isinstance((amid := self._with(_WHOLE, None)).answer, Placed):
-            return amid
-        overflow = self._overflow(whole, max(1, lacking_bytes))
-        return whole._replace(answer=replace(overflow, short_bytes=self._short_bytes(whole.memory)))
+            return amid.after(tries + 1)
+        short_bytes, lacking_bytes = self._short_bytes(whole.memory), max(1, lacking_bytes)
+        overflow = self._overflow(whole, lacking_bytes)
+        answer = replace(overflow, short_bytes=short_bytes, lacking_bytes=lacking_bytes, tries=tries)
+        return whole._replace(answer=answer)
 
     def _short_bytes(self, memory: ReservedMemory) -> int:
         """Return what blocks lack beside given buffers and states, wherever they lie; 0 where there is enough.

@@ -11,6 +11,7 @@ The plan of a captured model runs in a loop that applies it (`vdnnsim.plan`, `ap
 be placed there; if none can, with expandable segments, and then as the allocator is set. The certificate says which.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,14 +25,16 @@ from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import Deadline, TimeLimit
+from vdnnsim.planning.effort import EFFORT, LOOKS, PLAYED, Effort, steps_of_placing
 from vdnnsim.planning.explanations import of_another
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
 from vdnnsim.planning.question import Question
+from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.operations import Compute, Offload
-from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.boundary_search import BoundarySearch
@@ -54,20 +57,11 @@ from vdnnsim.units import Dimension, parse_quantity
 AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
 SHARE: Final = 0.8
-"""Of the time limit, for the search, where the plans of other policies are replayed as well."""
+"""Of the effort, for the search, where the plans of other policies are replayed as well."""
+AHEAD: Final = 0.9
+"""Of that, for plans by bytes, where memory is reserved ahead."""
 KEEPING: Final = 0.5
 """Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
-SHARE_OF_TURN: Final = 0.5
-"""Of the time that is left, for a plan by bytes."""
-MOST_TURNS: Final = 4
-"""Plans by bytes that are made, each for less of the memory that is reserved ahead."""
-LESS: Final = 0.03
-"""Of the memory, which is left free beyond what the first plan lacks, twice as much for the third, and so on.
-
-At most half of what is left above the least memory of any plan.
-"""
-TRIAL: Final = 8
-"""Time of a trial, which of thousands of layers takes seconds, as a multiple of that of a placement."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 AT_ONCE: Final = (Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe)
@@ -88,8 +82,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             extents, else it is `whole`, which copies whole buffers.
         offload_optimizer: whether optimizer states may be on the host between iterations, and weight gradients between
             backward and update, in pinned memory; the best amount of both is chosen.
-        time_limit: of the search, in processor time, or in wall time as in `20 s wall`; with `offload_optimizer` of
-            each of two, the first of which keeps all on the GPU.
+        time_limit: ends the search, which counts its steps, early: in processor time, or in wall time as in
+            `20 s wall`; with `offload_optimizer` of each of two, the first of which keeps all on the GPU.
     """
 
     name: ClassVar[str] = "optimal"
@@ -98,7 +92,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     recompute: bool = True
     chunk: str = AUTO
     offload_optimizer: bool = False
-    time_limit: str = "20 s"
+    time_limit: str = "60 s"
 
     def __post_init__(self) -> None:
         """Check the chunk and the limit.
@@ -126,12 +120,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
             )
         limit = TimeLimit.parse(self.time_limit)
         if not self.offload_optimizer:
-            return self._planned(setting, frozenset(), limit.begin().sooner(setting.deadline))
+            return self._planned(setting, frozenset(), _effort(limit, setting, setting.deadline))
         # A plan that keeps all on the GPU is one of those that are asked for.
         kept = None
         with suppress(PlanError):  # of micro-batches, where no plan fits
-            kept = self._planned(setting, frozenset(), limit.begin().sooner(setting.deadline.part(KEEPING)))
-        moved = self._planned(setting, _movable(setting.workload), limit.begin().sooner(setting.deadline))
+            kept = self._planned(setting, frozenset(), _effort(limit, setting, setting.deadline.part(KEEPING)))
+        moved = self._planned(setting, _movable(setting.workload), _effort(limit, setting, setting.deadline))
         assert moved.certificate is not None, "it was searched for"
         if kept is None:
             return moved
@@ -140,67 +134,61 @@ class Optimal(Policy, frozen=True, kw_only=True):
         if not first.fits or (second.fits and second.cost_s <= first.cost_s):
             return moved
         bound_s, holds_for = moved.certificate.bound_s, moved.certificate.holds_for
-        return replace(kept, certificate=replace(kept.certificate, bound_s=bound_s, holds_for=holds_for))
+        complete = kept.certificate.complete and moved.certificate.complete
+        certificate = replace(kept.certificate, bound_s=bound_s, holds_for=holds_for, complete=complete)
+        return replace(kept, certificate=certificate)
 
-    def _planned(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
+    def _planned(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
         """Return the fastest plan that is found, in the first memory model that has room for one."""
-        if setting.limits.model is MemoryModel.IDEAL:
-            return self._or_faster(self._search(setting, movable, deadline).plan(), setting, movable, deadline)[0]
         for model, words in models_of(setting).items():
             within = setting if model is None else in_memory(setting, model)
-            plan = self._in_turns(within, movable, deadline.part(SHARE))
-            plan, fits = self._or_faster(plan, within, movable, deadline)
+            is_by_bytes = within.limits.model is MemoryModel.IDEAL
+            plan = self._in_turns(within, movable, effort if is_by_bytes else effort.part(SHARE))
+            plan, fits = self._or_faster(plan, within, movable, effort)
             assert plan.certificate is not None
-            plan = replace(plan, memory_model=model, certificate=replace(plan.certificate, memory=words))
+            complete = plan.certificate.complete and not effort.is_cut
+            certificate = replace(plan.certificate, memory=words, complete=complete)
+            plan = replace(plan, memory_model=model, certificate=certificate)
             if fits:
                 break
         return plan
 
-    def _in_turns(self, setting: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
+    def _in_turns(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
         """Search; in memory that is reserved ahead first by bytes, for less until the plan fits at addresses."""
         settings = settings_of(setting.limits.model)
         if settings is None or not settings.preallocated or settings.expandable_segments:
-            return self._search(setting, movable, deadline).plan()
-        ideal, turns = in_memory(setting, MemoryModel.IDEAL), deadline.part(SHARE)
+            return self._search(setting, movable, effort).plan()
+        ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
         if refused := self._search(ideal, movable, turns).refused(setting.place):
             return refused
-        plan, bound_s = self._by_bytes(setting, ideal.limits, movable, turns)
+        by_bytes = self._by_bytes(setting, ideal.limits, movable, turns)
+        plan = by_bytes.found
         if plan is None:
             # What is never copied leaves fewer gaps.
             alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
-            kept, _ = (None, 0.0) if movable else self._by_bytes(setting, alone, movable, turns)
-            plan = self._search(setting, movable, deadline).plan()
+            kept = None if movable else self._by_bytes(setting, alone, movable, turns).found
+            plan = self._search(setting, movable, effort).plan()
             if kept is not None:
                 plan = min(plan, kept, key=lambda each: _seconds(setting, each))
         assert plan.certificate is not None
-        return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s))
+        return replace(plan, certificate=replace(plan.certificate, bound_s=by_bytes.bound_s))
 
     def _by_bytes(
-        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], deadline: Deadline
-    ) -> tuple[TrainingPlan | None, float]:
-        """Return a plan that has room where `setting` places it, None where none is found, and the bound for all."""
-        ideal, bound_s = in_memory(setting, MemoryModel.IDEAL), 0.0
-        for turn in range(1, MOST_TURNS + 1):
-            counted = replace(ideal, known_limits=limits, placed=partial(place_plan, limits=limits))
-            planner = self._search(counted, movable, deadline.part(SHARE_OF_TURN), whole=True)
-            plan = planner.plan()
-            assert plan.certificate is not None
-            if turn == 1:
-                bound_s = plan.certificate.bound_s
-            if not isinstance(counted.place(plan), Placement):
-                break
-            placed = setting.place(plan)
-            if isinstance(placed, Placement):
-                return plan, bound_s
-            most_bytes = limits.device_bytes - placed.requested_bytes + placed.largest_free_bytes
-            least_bytes = planner.question.least_bytes
-            if deadline.is_over or most_bytes <= least_bytes:
-                break
-            less_bytes = min(int(turn * LESS * limits.device_bytes), (most_bytes - least_bytes) // 2)
-            limits = replace(limits, device_bytes=most_bytes - less_bytes)
-        return None, bound_s
+        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort
+    ) -> ReservedSearch:
+        """Search by bytes for a plan that has room where `setting` places it."""
+        ideal = in_memory(setting, MemoryModel.IDEAL)
 
-    def _search(self, setting: Setting, movable: frozenset[int], deadline: Deadline, *, whole: bool = False) -> Planner:
+        def by_bytes(nbytes: int, part: Effort, known: Sequence[frozenset[int]]) -> Planner:
+            less = replace(limits, device_bytes=nbytes)
+            counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
+            return replace(self._search(counted, movable, part, whole=True), known=known)
+
+        found = ReservedSearch(by_bytes, setting.place, effort)
+        found.search(limits.device_bytes)
+        return found
+
+    def _search(self, setting: Setting, movable: frozenset[int], effort: Effort, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
         question = Question(
             setting.workload,
@@ -215,13 +203,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
             place=setting.place,
             replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
-            deadline=deadline,
+            effort=effort,
             label=self.label,
             progress=setting.progress,
         )
 
     def _or_faster(
-        self, plan: TrainingPlan, setting: Setting, movable: frozenset[int], deadline: Deadline
+        self, plan: TrainingPlan, setting: Setting, movable: frozenset[int], effort: Effort
     ) -> tuple[TrainingPlan, bool]:
         """Return a plan, or the fastest of other policies for which the bound holds, and whether it fits.
 
@@ -229,12 +217,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
         """
         certificate = plan.certificate
         assert certificate is not None
-        remaining_s = deadline.remaining_s
-        placed = setting.place(plan)
-        if isinstance(placed, Placement) and not deadline.allows(TRIAL * deadline.spent_since(remaining_s)):
+        look = PLAYED * len(plan.operations)
+        if isinstance(setting.place(plan), Placement) and not effort.allows(look):
             return plan, True
         best, best_s = plan, _seconds(setting, plan)
-        look_s, is_by_bytes = 0.0, setting.limits.model is MemoryModel.IDEAL
+        effort.spend(look)
+        is_by_bytes = setting.limits.model is MemoryModel.IDEAL
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
             return best, best_s < inf
         others: list[Policy] = [each() for each in ALTERNATIVES]
@@ -242,28 +230,36 @@ class Optimal(Policy, frozen=True, kw_only=True):
             # Trials take as long as a search.
             others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
-        if self.recompute and not is_good and self._search(setting, movable, deadline).kept_s(deadline) < best_s:
+        if self.recompute and not is_good and self._search(setting, movable, effort).kept_s() < best_s:
             # A search takes all that is left.
             others.insert(len(AT_ONCE), structs.replace(self, recompute=False))
         for policy in others:
-            is_late = not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over)
+            is_late = not effort.allows(look) and (best_s < inf or effort.with_grace.is_over)
             if is_late or best_s <= certificate.bound_s * (1 + NEAR):
                 break
-            remaining_s = deadline.remaining_s
             # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
             with suppress(PolicyError, PlanError):
-                other = make_plan(policy, replace(setting, deadline=deadline))
+                if isinstance(policy, Optimal):
+                    other = policy._planned(setting, frozenset(), effort)  # noqa: SLF001 - in what is left
+                else:
+                    other = make_plan(policy, replace(setting, deadline=effort.deadline))
                 trial = setting.trials.run_trial(other)
+                if isinstance(trial.outcome, DoesNotFit):
+                    effort.spend(steps_of_placing(trial.outcome, len(setting.workload.step.operations)))
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
                     best_s = trial.cost_s
                     best = replace(other, policy=self.label, passes=(), certificate=of_another(other, certificate))
-            look_s = max(look_s, deadline.spent_since(remaining_s))
+            effort.spend(look)
         return best, best_s < inf
 
     def _is_of_the_class(self, plan: TrainingPlan, workload: Workload) -> bool:
         moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload)}
         again = not self.recompute and any(isinstance(each, Compute) and each.repeat for each in plan.operations)
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
+
+
+def _effort(limit: TimeLimit, setting: Setting, deadline: Deadline) -> Effort:
+    return Effort.until(limit.begin().sooner(deadline), min(EFFORT, LOOKS * len(setting.workload.step.operations)))
 
 
 def _seconds(setting: Setting, plan: TrainingPlan) -> float:

@@ -18,7 +18,7 @@ def cuts(mib: int, blocks: str, lives: list[Lifetime]) -> list[Cut | int]:
 def test_the_largest_block_has_a_segment_of_its_own() -> None:
     """A (100, 2 to 4) is a segment; B (30, 0 to 2) dies before and C (30, 1 to 6) lives beside it.
 
-    Of 170 MiB PyTorch's own pool has 70, and 67.8 but for a gap: B and C, 60 together, lie there. Filled last, B lies
+    Of 170 MiB PyTorch's own pool has 70, and 66.2 but for a gap: B and C, 60 together, lie there. Filled last, B lies
     in A's segment, in the time before A.
     """
     found = cuts(170, "ABC", [life(100, 2, 4), life(30, 0, 2), life(30, 1, 6)])

@@ -15,7 +15,8 @@ from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from tests.unit.planning.test_offload import uneven_problem
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.deadline import NEVER, PAST, Deadline
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import UNLIMITED, Effort
 from vdnnsim.planning.fitting import Best, Candidate, Fitting
 from vdnnsim.planning.fluid_bound import Links, optimum_of
 from vdnnsim.planning.offload import Copies
@@ -56,7 +57,7 @@ def order(capacity_bytes: int = 306) -> Order:
 
 
 def order_of(problem: Problem) -> Order:
-    optimum = optimum_of(problem, LINKS, 1000, NEVER)
+    optimum = optimum_of(problem, LINKS, 1000, UNLIMITED)
     assert optimum is not None
     return Order(frozenset(), problem, optimum, 0.0)
 
@@ -64,37 +65,35 @@ def order_of(problem: Problem) -> Order:
 def test_an_order_loses_what_planning_for_less_memory_costs() -> None:
     """Nothing is offloaded, and the kernels take 10 s."""
     made = fitting(places := Places(306))
-    assert made.judged(NEVER) == Verdict()
+    assert made.judged(UNLIMITED) == Verdict()
     assert places.asked == [306]
     assert made.best.found is not None
     assert made.best.found.seconds == 10
     # At 299 B it takes 17 s (test_planner.py): 7 s more than its own.
     made = fitting(places := Places(299))
-    verdict = made.judged(NEVER)
+    verdict = made.judged(UNLIMITED)
     assert verdict.lost_s == pytest.approx(7, rel=1e-3)
     assert verdict.lacking_bytes == 0
     assert places.asked == [306, 305, 303, 299]
     # The best takes 10 s; at 305 B 1 B is offloaded, which kernels hide, and at 303 B they do not.
     first = fitting(Places(306))
-    first.judged(NEVER)
+    first.judged(UNLIMITED)
     made = fitting(places := Places(0), first.best.found)
-    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
+    assert made.judged(UNLIMITED) == Verdict(lacking_bytes=1)
     assert places.asked == [306]
 
 
 @pytest.mark.parametrize(
     ("capacity_bytes", "until", "asked"),
     [
-        (306, NEVER, [306, 305, 303, 299]),
+        (306, UNLIMITED, [306, 305, 303, 299]),
         # At most five: those for 320, 319, 317, 313 and 305 B, of which the first four, without offloads, are one.
-        (320, NEVER, [320, 305]),
-        # Without time there is one.
-        (306, PAST, [306]),
+        (320, UNLIMITED, [320, 305]),
+        # Without effort there is one.
+        (306, Effort(0.0), [306]),
     ],
 )
-def test_an_order_that_never_fits_lacks_what_it_did_first(
-    capacity_bytes: int, until: Deadline, asked: list[int]
-) -> None:
+def test_an_order_that_never_fits_lacks_what_it_did_first(capacity_bytes: int, until: Effort, asked: list[int]) -> None:
     """A refused plan is remembered."""
     made = fitting(places := Places(0), capacity_bytes=capacity_bytes)
     for _ in range(2):
@@ -113,15 +112,19 @@ def test_a_search_ends_at_its_deadline() -> None:
     complete, times = list[bool](), list[float]()
     for seconds in (*range(0, 120, 3), 10**6):
         made = fitting(Places(299))
-        complete.append(made.search(Deadline(((count().__next__, seconds),))))
+        effort = Effort.until(Deadline(((count().__next__, seconds),)))
+        made.search(effort)
+        complete.append(not effort.is_cut)
         times.append(made.best.found.seconds if made.best.found else inf)
     assert times == sorted(times, reverse=True)
     assert (complete[0], times[0]) == (False, inf)
     assert complete[-1]
     assert times[-1] == pytest.approx(23, rel=1e-3)
     known = fitting(Places(306))
-    known.judged(NEVER)
-    assert not fitting(Places(306), known.best.found).search(PAST)
+    known.judged(UNLIMITED)
+    late = Effort.until(Deadline.after(-1.0))
+    fitting(Places(306), known.best.found).search(late)
+    assert late.is_cut
 
 
 @pytest.mark.parametrize(("call_s", "copied"), [(1, [10, 22]), (3, [32])])
@@ -133,7 +136,7 @@ def test_small_buffers_stay_where_the_host_takes_long_for_a_copy(call_s: int, co
     """
     made = replace(fitting(Places(1000)), order=order_of(uneven_problem()))
     made = replace(made, replay=lambda plan: replayed_s(cast("Timetable", plan), call_s))
-    made.search(NEVER)
+    made.search(UNLIMITED)
     assert made.best.found is not None
     assert [each.nbytes for each in made.best.found.timetable.movement.chunks] == copied
 
@@ -148,7 +151,7 @@ def test_workspaces_get_smaller_until_the_deadline() -> None:
     kernel = problem.kernels[5]
     options = [Option(kernel.options[0].kernel, 1.0, nbytes) for nbytes in (3, 2, 1)]
     kernels = (*problem.kernels[:5], replace(kernel, options=tuple(options)), *problem.kernels[6:])
-    optimum = optimum_of(replace(problem, kernels=kernels), LINKS, 1000, NEVER)
+    optimum = optimum_of(replace(problem, kernels=kernels), LINKS, 1000, UNLIMITED)
     assert optimum is not None
     asked = list[int]()
 
@@ -162,5 +165,5 @@ def test_workspaces_get_smaller_until_the_deadline() -> None:
     made = replace(fitting(Places(0)), order=replace(order(), problem=replace(problem, kernels=kernels)), place=refused)
     movement = Movement(made.order.problem, 5, [], float, float)
     fastest = [each.options[0] for each in kernels]
-    assert made._downgraded(movement, fastest, None, Deadline(((count().__next__, 2),))) is None  # noqa: SLF001
+    assert made._downgraded(movement, fastest, None, Effort(deadline=Deadline(((count().__next__, 2),)))) is None  # noqa: SLF001
     assert asked == [3, 2]

@@ -1,13 +1,14 @@
 """The offload search on the chain of ten kernels with copies of 1 B/s, and on one with maps of uneven size."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from tests.toy import toy_costs, toy_graph, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.planning.effort import UNLIMITED, Effort
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Problem, problem_of
@@ -20,8 +21,8 @@ def optimum_of(problem: Problem) -> Optimum:
     return fluid_optimum(stages_of(problem, COPIES.best, 10**6), COPIES.best)
 
 
-def search(problem: Problem, *, seconds: float = 10.0) -> OffloadSearch:
-    return OffloadSearch(problem, optimum_of(problem), COPIES, 1, Deadline.after(seconds))
+def search(problem: Problem, *, steps: float = inf) -> OffloadSearch:
+    return OffloadSearch(problem, optimum_of(problem), COPIES, 1, Effort(steps))
 
 
 def test_chunks_cut_at_needs_reach_the_bound_where_all_fits_and_where_it_does_not() -> None:
@@ -50,7 +51,7 @@ def test_no_cut_is_made_that_costs_more_than_it_saves() -> None:
     """
     problem = chain_problem(294)
 
-    found = OffloadSearch(problem, optimum_of(problem), Copies(late_s, late_s, COPIES.best), 1, NEVER).best(None)
+    found = OffloadSearch(problem, optimum_of(problem), Copies(late_s, late_s, COPIES.best), 1, UNLIMITED).best(None)
 
     assert found is not None
     assert [each.nbytes for each in found.movement.chunks] == [10, 2]
@@ -72,7 +73,7 @@ def test_cuts_suit_other_algorithms_than_those_they_were_made_for() -> None:
     problem = replace(problem, kernels=tuple(kernels))
     copies = Copies(half_late_s, half_late_s, COPIES.best)
 
-    found = OffloadSearch(problem, optimum_of(problem), copies, 1, NEVER).best(None)
+    found = OffloadSearch(problem, optimum_of(problem), copies, 1, UNLIMITED).best(None)
 
     assert found is not None
     assert [each.nbytes for each in found.movement.chunks] == [2, 8]
@@ -122,10 +123,10 @@ def uneven_problem() -> Problem:
 def test_other_buffers_are_tried_in_place_of_the_first() -> None:
     """At 924 B kernel 5 alone lacks anything, 32 B: the map of conv1 is enough, but the input is idle longest.
 
-    conv1 is offloaded from 1 to 41, kernel 5 ends at 42, conv1 is back at 82, for kernel 8, and 9 ends at 84. A search
-    without time offloads both until 50, kernel 5 ends at 51; conv1 is back at 91, the input at 101, and 9 ends at 102.
+    conv1 is offloaded from 1 to 41, kernel 5 ends at 42, conv1 is back at 82, for kernel 8, and 9 ends at 84. Without
+    effort both are offloaded until 50, kernel 5 ends at 51; conv1 is back at 91, the input at 101, and 9 ends at 102.
     """
-    fast, slow = (search(uneven_problem(), seconds=seconds).best(WHOLE) for seconds in (10.0, -1.0))
+    fast, slow = (search(uneven_problem(), steps=steps).best(WHOLE) for steps in (inf, 0.0))
     assert fast is not None
     assert slow is not None
     assert [[each.nbytes for each in found.movement.chunks] for found in (fast, slow)] == [[40], [10, 40]]

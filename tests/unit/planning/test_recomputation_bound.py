@@ -14,7 +14,8 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import linear_program
 from vdnnsim.planning import recomputation_bound as module
 from vdnnsim.planning.contents import contents_of
-from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import UNLIMITED, Effort
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -26,7 +27,7 @@ NO_LINK = Links(1e-4, 1e-4)
 
 
 def bound_s(problem: Problem, links: Links = NO_LINK, host_bytes: int = MUCH) -> float:
-    return recomputation_bound(problem, links, host_bytes, NEVER).seconds
+    return recomputation_bound(problem, links, host_bytes, UNLIMITED).seconds
 
 
 FAST = Links(1e6, 1e6)
@@ -84,7 +85,9 @@ def test_bounds_of_rewritten_maps_free_kernels_and_what_cannot_run() -> None:
 @pytest.mark.parametrize("left_s", [-1.0, 1e-9])
 def test_without_time_the_bound_is_the_kernels_time(left_s: float) -> None:
     """With a nanosecond left, on a clock that stands still, the solver starts and ends at once."""
-    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline(((lambda: 0.0, left_s),)))
+    found = recomputation_bound(
+        rectified_problem(174), NO_LINK, MUCH, Effort(deadline=Deadline(((lambda: 0.0, left_s),)))
+    )
     assert found.seconds == pytest.approx(13.0, rel=1e-12)
     assert not found.again
 
@@ -93,7 +96,7 @@ def test_the_linear_program_alone_is_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     whole_s = bound_s(rectified_problem(174))
     monkeypatch.setattr(linear_program, "MOST_WHOLE", 0)
 
-    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline.after(60))
+    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, UNLIMITED)
 
     assert 13.0 <= found.seconds <= whole_s
 
@@ -146,5 +149,5 @@ def test_what_is_recomputed_needs_its_inputs(monkeypatch: pytest.MonkeyPatch, la
     kernels_s = len(problem.kernels)
 
     for restored in (None, Restored()):
-        found = recomputation_bound(problem, NO_LINK, MUCH, NEVER, restored)
+        found = recomputation_bound(problem, NO_LINK, MUCH, UNLIMITED, restored)
         assert found.seconds == pytest.approx(kernels_s + again_s, rel=1e-3)

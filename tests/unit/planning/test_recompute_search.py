@@ -15,7 +15,8 @@ import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.planning import recompute_search as module
-from vdnnsim.planning.deadline import NEVER, PAST, Deadline
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import UNLIMITED, Effort
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
@@ -39,21 +40,26 @@ def drop_search(
     recomputation: Recomputation = RECOMPUTATION,
     *,
     links: Links = LINKS,
-    until: Deadline = NEVER,
+    effort: Effort = UNLIMITED,
     goal_s: float = 0.0,
     begin: Order | None = None,
 ) -> DropSearch:
-    return DropSearch(recomputation, problem_of, links, 10**6, until, goal_s, None, begin)
+    return DropSearch(recomputation, problem_of, links, 10**6, effort, goal_s, None, begin)
 
 
-def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
+def ending(deadline: Deadline) -> Effort:
+    """An effort without a limit until a deadline."""
+    return Effort.until(deadline)
+
+
+def search(capacity_bytes: int, *, effort: Effort = UNLIMITED, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
     seen: list[Problem] = []
 
     def watched(runs: Sequence[Run]) -> Problem:
         seen.append(problem(runs, capacity_bytes))
         return seen[-1]
 
-    return drop_search(watched, until=until, goal_s=goal_s), seen
+    return drop_search(watched, effort=effort, goal_s=goal_s), seen
 
 
 def at_556(**changes: Any) -> DropSearch:  # noqa: ANN401 - fields of a search
@@ -87,12 +93,12 @@ def test_a_search_ends_at_its_goal() -> None:
 
 def test_searches_that_end_early() -> None:
     """While its grace lasts it tries one order, as it has none yet; later none."""
-    late, looked = search(556, until=Deadline(((lambda: 0.1, 0.0),)))
+    late, looked = search(556, effort=ending(Deadline(((lambda: 0.1, 0.0),))))
     assert [each.dropped for each in late.orders()] == [frozenset()]
     assert len(looked) == 1
-    assert not late.is_complete
-    later, looked = search(556, until=PAST)
-    assert (later.orders(), looked, later.is_complete) == ([], [], False)
+    assert late.effort.is_cut
+    later, looked = search(556, effort=ending(Deadline.after(-1.0)))
+    assert (later.orders(), looked, later.effort.is_cut) == ([], [], True)
 
     # An interrupted search returns what it found.
     def interrupted(runs: Sequence[Run]) -> Problem:
@@ -118,7 +124,7 @@ def test_more_time_only_adds_orders() -> None:
         limited = drop_search(
             lambda order: problem_of(order, workload, costs, most - 50),
             Recomputation(runs, workload, costs),
-            until=Deadline(((count().__next__, seconds),)),
+            effort=ending(Deadline(((count().__next__, seconds),))),
         )
         found.append([each.dropped for each in limited.orders()])
 
@@ -130,7 +136,7 @@ def relaxed_to(monkeypatch: pytest.MonkeyPatch, *solutions: dict[int, float]) ->
     """Let relaxations have these solutions, and then none; return what they know of orders."""
     left, known = list(solutions), list[Restored]()
 
-    def relaxed(_problem: Problem, _links: Links, _host: int, _until: Deadline, made: Restored) -> Relaxed:
+    def relaxed(_problem: Problem, _links: Links, _host: int, _effort: Effort, made: Restored) -> Relaxed:
         known.append(made)
         return Relaxed(16.0, left.pop(0)) if left else Relaxed(inf, {})
 
@@ -181,7 +187,7 @@ def test_from_the_best_set_its_shares_are_adjusted() -> None:
 def test_orders_that_fragment_are_set_aside_and_lost_time_counts() -> None:
     """At 556 B orders that drop one map lack 3 B; the next relaxation has 553 B. Two, in 18 s, lose 1 s more."""
 
-    def judged(order: Order, _until: Deadline) -> Verdict:
+    def judged(order: Order, _effort: Effort) -> Verdict:
         return Verdict(lacking_bytes=3) if len(order.dropped) == 1 else Verdict(lost_s=1.0)
 
     found = at_556(judged=judged)
@@ -192,7 +198,7 @@ def test_orders_that_fragment_are_set_aside_and_lost_time_counts() -> None:
     # Each order lacks as many bytes as it keeps maps.
     tried = list[frozenset[int]]()
 
-    def lacking(order: Order, _until: Deadline) -> Verdict:
+    def lacking(order: Order, _effort: Effort) -> Verdict:
         tried.append(order.dropped)
         return Verdict(lacking_bytes=9 - len(order.dropped))
 
@@ -226,12 +232,11 @@ def test_what_is_restored_too_early_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     assert recomputed(looked)[:3] == [[], ["conv2", "conv3"], ["conv3"]]
 
 
-def test_effort_is_counted_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an order of sixteen kernels and others with recomputations."""
-    monkeypatch.setattr(module, "EFFORT", 17)
-    found, looked = search(556)
+def test_effort_is_counted_in_kernels() -> None:
+    """Of an order of sixteen kernels and others with recomputations: more are not begun than have been taken."""
+    found, looked = search(556, effort=Effort(17.0))
 
     found.orders()
 
-    assert [len(each.kernels) for each in looked] == [16, 17]
-    assert found.is_complete
+    assert [len(each.kernels) for each in looked] == [16]
+    assert not found.effort.is_cut

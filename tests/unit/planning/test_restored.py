@@ -5,7 +5,7 @@ import pytest
 from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.planning.deadline import NEVER
+from vdnnsim.planning.effort import UNLIMITED
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
@@ -71,7 +71,7 @@ def test_the_relaxation_holds_what_is_restored_only_if_it_recomputes(*, is_kept:
 
     def seconds(kernel: int) -> float:
         beside = Beside(kernel, 7, 9, 100, is_kept)
-        return recomputation_bound(chain_problem(296), links, 10**9, NEVER, Restored(beside=(beside,))).seconds
+        return recomputation_bound(chain_problem(296), links, 10**9, UNLIMITED, Restored(beside=(beside,))).seconds
 
     assert seconds(5) == pytest.approx(12.0, rel=1e-4)
     assert seconds(0) > 10_000

@@ -17,7 +17,7 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.buffer_uses import Residency
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.problem import problem_of
 from vdnnsim.planning.timetable import Movement
 from vdnnsim.planning.timetable_schedule import steps_of
@@ -187,8 +187,8 @@ def test_a_search_that_moves_states_in_vain_is_not_followed(monkeypatch: pytest.
     setting = toy_setting(WORKLOAD, COSTS)
     search = Optimal._planned  # noqa: SLF001 - what may be unlucky
 
-    def unlucky(policy: Optimal, asked: Setting, movable: frozenset[int], deadline: Deadline) -> TrainingPlan:
-        found = search(policy, asked, movable, deadline)
+    def unlucky(policy: Optimal, asked: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
+        found = search(policy, asked, movable, effort)
         return replace(VdnnAll().plan(asked), certificate=found.certificate) if movable else found
 
     monkeypatch.setattr(Optimal, "_planned", unlucky)

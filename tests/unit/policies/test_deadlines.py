@@ -81,6 +81,24 @@ def test_optimal_fits_whenever_its_time_is_up(policy: Optimal, model: MemoryMode
     assert not any(each.complete for each in certificates[:1] if each)
 
 
+@pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT])
+@pytest.mark.parametrize("policy", [Optimal(), Optimal(recompute=False), Optimal(chunk="whole")])
+def test_a_plan_depends_on_no_clock_unless_its_limit_ends_the_search(policy: Optimal, model: MemoryModel) -> None:
+    """On clocks that advance by 1 s, 10 s and 100 s whenever they are read, and under limits that may end it."""
+    limits = replace(TOY_LIMITS, device_bytes=560, model=model)
+    setting = toy_setting(CHAIN, toy_costs(CHAIN, {}), limits, replace(TOY_SERVER, link=SLOW))
+    asked = make_plan(policy, setting)
+    complete = 0
+    for step_s in (1, 10, 100):
+        for limit_s in (10, 10**3, 10**4, 10**5, 10**6):
+            plan = make_plan(policy, replace(setting, deadline=Deadline(((count(step=step_s).__next__, limit_s),))))
+            assert plan.certificate is not None
+            if plan.certificate.complete:
+                assert plan == asked
+                complete += 1
+    assert complete >= 3
+
+
 @pytest.mark.parametrize(
     ("policy", "device_bytes"),
     [

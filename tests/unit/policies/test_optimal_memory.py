@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from msgspec.structs import replace as replace_struct
@@ -11,8 +12,10 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.planning.deadline import NEVER
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.effort import UNLIMITED
 from vdnnsim.planning.planner import Planner
+from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import optimal
@@ -98,16 +101,22 @@ def test_what_offloads_nothing_is_tried_where_what_is_copied_leaves_gaps(monkeyp
     kept, slow = (
         replace(each.plan(machine.setting()), certificate=certificate, passes=()) for each in (PyTorch(), SaveOnCpu())
     )
-    gaps, no_room = replace(slow, policy="gaps"), machine_with(1, AHEAD).place(slow)
 
-    def planned(planner: Planner) -> TrainingPlan:
-        limits = planner.question.limits
-        by_bytes = gaps if limits.host_bytes else kept
-        return by_bytes if limits.model is MemoryModel.IDEAL else slow
+    def searched(search: ReservedSearch, nbytes: int) -> None:
+        planner = search.by_bytes(nbytes, UNLIMITED, ())
+        search.found = None if planner.question.limits.host_bytes else kept
 
-    monkeypatch.setattr(Planner, "plan", planned)
-    setting = replace(machine.setting(), placed=lambda plan: no_room if plan.policy == "gaps" else machine.place(plan))
-    assert Optimal().plan(setting).operations == kept.operations
+    monkeypatch.setattr(ReservedSearch, "search", searched)
+    monkeypatch.setattr(Planner, "plan", lambda _: slow)
+    assert Optimal().plan(machine.setting()).operations == kept.operations
+
+
+def test_a_plan_for_memory_reserved_ahead_depends_on_no_clock() -> None:
+    """The same under a clock that runs ten times as fast, which its limit does not end."""
+    setting = machine_with(120, AHEAD, wide_chain).setting()
+    asked = [replace(setting, deadline=Deadline(((count(step=each).__next__, 10**9),))) for each in (1, 10)]
+    first, second = map(Optimal().plan, asked)
+    assert first == second == Optimal().plan(setting)
 
 
 def test_segments_that_grow_as_set_are_reserved_ahead() -> None:
@@ -145,7 +154,11 @@ def test_policies_that_plan_at_once_are_tried_before_another_search(monkeypatch:
         tried.append(policy.name)
         raise PolicyError("not this time")
 
+    def searched(policy: Policy, setting: Setting, *_: object) -> TrainingPlan:
+        return refused(policy, setting)
+
     monkeypatch.setattr(optimal, "make_plan", refused)
-    assert Optimal()._or_faster(slow, machine.setting(), frozenset(), NEVER) == (slow, True)  # noqa: SLF001
+    monkeypatch.setattr(Optimal, "_planned", searched)
+    assert Optimal()._or_faster(slow, machine.setting(), frozenset(), UNLIMITED) == (slow, True)  # noqa: SLF001
     assert tried[: len(AT_ONCE) + 1] == [*(each.name for each in AT_ONCE), Optimal.name]
     assert tried[0] == "checkpoint"

@@ -20,7 +20,7 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import ScenarioError
 from vdnnsim.hardware.server import Origin
-from vdnnsim.planning.deadline import PAST, Deadline
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.machines import findings, machine_rows, progress_row, shown, title
@@ -119,7 +119,7 @@ def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
     """Without time none is tried, with a clock that stands still all are."""
     scenario = read(tmp_path, SCENARIO)
     profiles = [*map(shipped_profile, ("t4", "p100_x2"))]
-    ranking = rank_machines(scenario, profiles, deadline=PAST)
+    ranking = rank_machines(scenario, profiles, deadline=Deadline.after(-1.0))
     tried = " and ".join(each.label for each in scenario.policies)
     assert [each.reason for each in ranking.unfit] == [f"not tried in time: {tried}"] * 2
     assert title(ranking, "tiny") == "None of 2 machines holds tiny, 2 not decided in time"

@@ -1,0 +1,120 @@
+"""Plans for memory that is reserved ahead: searched by bytes, and placed at addresses.
+
+Whether a plan has room among addresses is a matter of a few MiB in gaps. So a search offers several: its fastest, and
+plans of its best order that leave more and more of the memory free, until one has room. As segments take more than what
+lies in them, of every plan about as much, the next search is for that much less, and a part that is left for gaps; and
+so on until the fastest plan of a search is slower than one that has room.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from itertools import product
+from math import inf
+from operator import attrgetter
+from typing import Final
+
+from vdnnsim.planning.effort import Effort, steps_of_placing
+from vdnnsim.planning.fitting import NEAR, Candidate
+from vdnnsim.planning.planner import Planner
+from vdnnsim.planning.recompute_search import Order
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.training_plan import TrainingPlan
+
+LEFT: Final = (1 / 64, 1 / 32, 1 / 16)
+"""Parts of the memory that plans leave free."""
+MOST_ORDERS: Final = 3
+"""Orders with which the next search begins."""
+SHARE: Final = 0.3
+"""Of the effort that is left, for a search by bytes."""
+FITTING: Final = 0.05
+"""Of that, for a plan of an order."""
+FAR: Final = 1.1
+"""Factor to the time of the fastest plan of a search above which others are not placed."""
+GOOD: Final = 0.01
+"""Gap to the bound of a plan that is good enough."""
+
+
+@dataclass
+class ReservedSearch:
+    """A search for the fastest plan that has room in memory that is reserved ahead.
+
+    Attributes:
+        by_bytes: makes a search for a plan that takes so many bytes, which begins with what some orders drop.
+        place: places a plan at addresses.
+        found: the fastest so far that has room; None while there is none.
+        bound_s: of all plans.
+    """
+
+    by_bytes: Callable[[int, Effort, Sequence[frozenset[int]]], Planner]
+    place: Callable[[TrainingPlan], Placement | DoesNotFit]
+    effort: Effort
+    found: TrainingPlan | None = None
+    found_s: float = inf
+    bound_s: float = 0.0
+    # For which plans may have room: segments take more than what lies in them.
+    _most_bytes: int = 0
+    _orders: list[Order] = field(default_factory=list)
+    _refused: set[Hashable] = field(default_factory=set)
+
+    def search(self, nbytes: int) -> None:
+        """Search in so much memory, and then in less."""
+        self._most_bytes = nbytes
+        least_bytes, before_bytes = self._search(nbytes), nbytes
+        for part in LEFT:
+            # At most half of what is left above the least memory of any plan.
+            less_bytes = max(self._most_bytes - int(part * nbytes), (self._most_bytes + least_bytes) // 2)
+            is_good = self.found_s <= self.bound_s * (1 + GOOD)
+            if is_good or self.effort.is_over or not 0 < least_bytes < less_bytes < before_bytes:
+                break
+            least_bytes, before_bytes = self._search(less_bytes), less_bytes
+
+    def _search(self, nbytes: int) -> int:
+        """Place plans for so many bytes, the fastest first, until one has room.
+
+        Return the least bytes of any plan; 0 where none for less is faster than what was found.
+        """
+        known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
+        planner = self.by_bytes(nbytes, self.effort.part(SHARE), [each.dropped for each in known])
+        plan, best = planner.plan(), planner.best.found
+        assert plan.certificate is not None, "it was searched for"
+        self.bound_s = self.bound_s or plan.certificate.bound_s
+        if best is None:
+            return 0
+        self._orders += planner.best.orders
+        if self._is_slow(best) or self._has_room(planner, best):
+            # Of whole buffers fewer bytes may be faster, where so many are badly filled.
+            return 0 if self.found_s <= self.bound_s * FAR else planner.question.least_bytes
+        for order in self._leaner(planner, nbytes):
+            made = None if self.effort.is_over else planner.fitted(order, self.effort.part(FITTING))
+            if made is None or made.seconds > best.seconds * FAR or self._is_slow(made):
+                continue
+            if self._has_room(planner, made):
+                break
+        return planner.question.least_bytes
+
+    def _is_slow(self, made: Candidate) -> bool:
+        return made.seconds >= self.found_s * (1 - NEAR)
+
+    def _has_room(self, planner: Planner, made: Candidate) -> bool:
+        """Place a plan, and return whether it has room; it is the best then."""
+        timetable = made.timetable
+        if timetable.decisions in self._refused:
+            return False
+        placed = self.place(made.plan)
+        self.effort.spend(steps_of_placing(placed, len(timetable.options)))
+        if isinstance(placed, Placement):
+            self.found, self.found_s = planner.certified(made, complete=not self.effort.is_cut), made.seconds
+            return True
+        self._refused.add(timetable.decisions)
+        if placed.tries == 1:
+            self._most_bytes = min(self._most_bytes, timetable.movement.problem.capacity_bytes - placed.lacking_bytes)
+        return False
+
+    def _leaner(self, planner: Planner, nbytes: int) -> Iterator[Order]:
+        """Yield the best order of a search in less and less memory."""
+        for order, part in product(nsmallest(1, planner.best.orders, key=attrgetter("seconds")), LEFT):
+            problem = replace(order.problem, capacity_bytes=self._most_bytes - int(part * self._most_bytes))
+            optimum = planner.question.optimum(problem, problem.on_host, self.effort)
+            if optimum is not None and problem.capacity_bytes < nbytes:
+                yield replace(order, problem=problem, optimum=optimum)
