@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from calibration.capture.blocks import blocks_of
+from calibration.capture.blocks import checkpointed_blocks
 from vdnnsim.errors import CaptureError
 
 _PRODUCT: Final = "aten.mm.default"
@@ -38,20 +38,20 @@ _KEPT: Final = frozenset(
 def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = ()) -> list[nn.Module]:
     """Let a model recompute its blocks in backward: `full`, `selective`, or every so many, as `2`.
 
-    Blocks are those of its list if none are given; returns them with checkpoints.
+    Blocks are those of `checkpointed_blocks` if none are given; returns them with checkpoints.
 
     Raises:
-        CaptureError: the model has no list of blocks, or one of fewer.
+        CaptureError: the model has no such blocks, or fewer.
     """
     every = int(how) if how.isdigit() else 1
-    if not blocks and every > len(blocks := blocks_of(model)) > 0:
+    if not blocks and every > len(blocks := checkpointed_blocks(model)) > 0:
         raise CaptureError(
             f"--checkpointing: found {how} for {type(model).__name__} of {len(blocks)} blocks, expected at most that"
         )
     if not blocks:
         raise CaptureError(
             f"--checkpointing: {type(model).__name__} has no list of equal blocks, expected a ModuleList or Sequential "
-            "of at least two modules of one class"
+            "of at least two modules of one class, or two of a class that have parts"
         )
     for module in model.modules():
         # A cache of keys and values would grow as blocks run again; transformers leaves it out as well.

@@ -7,6 +7,7 @@ PyTorch's optimizers have up to three implementations (torch.optim, "How to use 
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -155,15 +156,40 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
     if step.precision.element_type.nbytes > 2 and not step.precision.autocast:
         mixed = Precision.AMP_BFLOAT16.value
         found += [msgspec.structs.replace(each, precision=mixed) for each in (first, found[-1])]
-    if class_of_blocks(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
+    if checkpointed_classes(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
         found.append(msgspec.structs.replace(first, loss_chunks=chunks, checkpointing="full"))
     return tuple(dict.fromkeys(each for each in found if each.changes))
+
+
+def checkpointed_classes(step: CapturedStep) -> tuple[str, ...]:
+    """Return the classes whose modules `--checkpointing full` recomputes (`calibration.capture.blocks`); maybe none."""
+    kinds = {each.path: each.kind for each in step.modules}
+    holders = {path.rpartition(".")[0] for path in kinds if path}
+    counted = Counter(kind for path, kind in kinds.items() if path and path in holders and kind not in LISTS)
+    repeated = {kind for kind, count in counted.items() if count > 1}
+    name, beside = class_of_blocks(step), Counter((path.rpartition(".")[0], kind) for path, kind in kinds.items())
+    blocks = {
+        path
+        for path, kind in kinds.items()
+        for holder in (path.rpartition(".")[0],)
+        if kind == name and kinds.get(holder) in LISTS and beside[holder, kind] > 1
+    }
+    whole, in_blocks, parts = 0, 0, Counter[str]()
+    for storage in step.storages:
+        if storage.kind is BufferKind.WEIGHTS:
+            above = list(accumulate(storage.name.split("."), "{}.{}".format))[:-1]
+            whole += storage.nbytes
+            in_blocks += storage.nbytes if blocks.intersection(above) else 0
+            parts[next((kinds[each] for each in above if kinds.get(each) in repeated), "")] += storage.nbytes
+    del parts[""]
+    has_blocks = 2 * in_blocks >= whole or in_blocks >= parts.total()
+    return (name,) * bool(name) if has_blocks else tuple(parts)
 
 
 def class_of_blocks(step: CapturedStep) -> str:
     """Return the class with the most parameters that repeats in a list of modules and has parts; empty without one.
 
-    These are the blocks of `--checkpointing` (`calibration.capture.blocks`), which are single layers only without such.
+    These are the blocks of `calibration.capture.blocks`, which are single layers only without such.
     """
     kinds = {each.path: each.kind for each in step.modules}
     parents = {path.rpartition(".")[0] for path in kinds if path}

@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from calibration.capture.blocks import blocks_of, checkpointed_blocks
 from calibration.capture.capture import CaptureDevice, capture
 from calibration.capture.checkpointing import checkpoint_blocks
 from calibration.capture.request import Request, check_checkpointing
@@ -99,3 +100,22 @@ def test_another_way_is_refused(how: str) -> None:
         check_checkpointing(how)
     with pytest.raises(CaptureError, match="--checkpointing"):
         Request(model="timm:resnet18", batch_size=1, checkpointing=how).check()
+
+
+def test_parts_of_most_parameters_stand_for_blocks_that_have_few() -> None:
+    """Of a U-Net one list has two blocks of a class, 2 of 5 equal ones; all five blocks are checkpointed.
+
+    A layer without parts, of which there are two, is none; of a sequence of blocks these are the blocks, not what is in
+    them.
+    """
+
+    class Other(Block):
+        pass
+
+    sides = nn.ModuleList([nn.ModuleList([Block(), Other()]), nn.ModuleList([Block(), Other(), Block()])])
+    model = nn.ModuleDict({"sides": sides, "first": nn.Linear(1, 1), "last": nn.Linear(1, 1)})
+    assert [type(each) for each in blocks_of(model)] == [Block, Block]
+    assert [type(each) for each in checkpointed_blocks(model)] == [Block, Other, Block, Other, Block]
+    blocks = nn.Sequential(Block(), Block())
+    sequence = nn.Sequential(blocks, nn.Linear(1, 1))
+    assert checkpointed_blocks(sequence) == blocks_of(sequence) == list(blocks)

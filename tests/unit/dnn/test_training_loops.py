@@ -8,7 +8,15 @@ from tests.trained_steps import MIB, linear
 from vdnnsim.dnn.captured_peak import binding
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import BufferKind, Module
-from vdnnsim.dnn.training_loops import Loop, class_of_blocks, lighter_loops, logits_bytes, slices_of, temporary_bytes
+from vdnnsim.dnn.training_loops import (
+    Loop,
+    checkpointed_classes,
+    class_of_blocks,
+    lighter_loops,
+    logits_bytes,
+    slices_of,
+    temporary_bytes,
+)
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
@@ -93,6 +101,24 @@ def test_blocks_are_the_repeated_class_with_most_parameters() -> None:
     wrapped = (*step.modules, Module("layers.0", "torch.distributed.CheckpointWrapper"))
     again = msgspec.structs.replace(step, modules=wrapped)
     assert not any(each.checkpointing for each in lighter_loops(again, 100 * MIB, 1))
+
+
+def test_parts_of_most_parameters_stand_for_blocks_that_have_few() -> None:
+    """Two of five equal modules are in a list of their class; with the others, of two classes, they are all parameters.
+
+    Where the list has four of five, it has the blocks.
+    """
+    container = "torch.nn.modules.container.ModuleList"
+    holders = {"mid": container, "down": container, "up": container}
+    parts = {"mid.0": "x.Res", "mid.1": "x.Res", "down.0": "x.Res", "down.1": "x.Attn", "up.0": "x.Attn"}
+    for moved, found in (({}, ("x.Res", "x.Attn")), ({"mid.2": "x.Res", "mid.3": "x.Res"}, ("x.Res",))):
+        kinds = {**holders, **parts, **moved}
+        inner = [Module(f"{each}.fc", "x.Linear") for each in kinds if "." in each]
+        storage = next(each for each in linear().storages if each.kind is BufferKind.WEIGHTS)
+        weights = tuple(msgspec.structs.replace(storage, name=f"{each.path}.weight") for each in inner)
+        step = mixed(linear(), modules=(*(Module(*each) for each in kinds.items()), *inner))
+        step = msgspec.structs.replace(step, storages=(*step.storages[1:], *weights))
+        assert checkpointed_classes(step) == found
 
 
 def test_slices_have_a_quarter_of_a_gibibyte_of_logits() -> None:

@@ -11,7 +11,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.training_loops import LISTS, Loop, class_of_blocks
+from vdnnsim.dnn.training_loops import LISTS, Loop, checkpointed_classes, class_of_blocks
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
@@ -135,10 +135,11 @@ def _output_layer(step: CapturedStep) -> str:
 
 def _checkpointed_blocks(step: CapturedStep) -> Iterator[str]:
     """Yield the lines that recompute each block, whatever it takes."""
-    name = class_of_blocks(step).rpartition(".")[2]
+    names = [f'"{each.rpartition(".")[2]}"' for each in checkpointed_classes(step)]
     yield from _without_cache(step)
     yield "for each in model.modules():"
-    yield f'    if type(each).__name__ == "{name}":'
+    test = f"in ({', '.join(names)})" if len(names) > 1 else f"== {names[0]}"
+    yield f"    if type(each).__name__ {test}:"
     yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
 
 
