@@ -124,21 +124,21 @@ class Written:
     """Paths written, their bytes, and the number of older files removed.
 
     Attributes:
-        replaced: the question of the report that was there, if it was another one.
+        is_other: whether the report that was there answered another question.
     """
 
     files: tuple[Path, ...]
     nbytes: int
     removed: int
-    replaced: str = ""
+    is_other: bool = False
 
     def notice(self, folder: Path, first: str) -> str:
         """Return what was written, and in place of what; `first` is the file to read first."""
         size = f" ({format_bytes(self.nbytes)})" if self.nbytes > _LARGE_BYTES else ""
         removed = f", removed {self.removed} of an earlier report" if self.removed else ""
-        replaced = f", in place of those of {self.replaced} (--out DIR keeps both)" if self.replaced else ""
-        what = f"{len(self.files)} files{size}{removed}{replaced}{',' * bool(removed or replaced)}"
-        return f"wrote {what} to {folder}/; read {folder / first} first"
+        what = f"{len(self.files)} files{size}{removed}{',' * bool(removed)}"
+        replaced = ", replacing another question's (--out DIR keeps both)" if self.is_other else ""
+        return f"wrote {what} to {folder}/{replaced}; read {folder / first} first"
 
 
 def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
@@ -178,8 +178,8 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
         removed = _remove(folder, sorted(ours - files.keys()))
         replace_file(folder / writer.manifest, manifest)
         paths = tuple(folder / name for name in files)
-        replaced = before if isinstance(before, str) and before != json.loads(manifest).get(QUESTION) else ""
-        return Written(paths, sum(path.stat().st_size for path in paths), removed, replaced)
+        is_other = isinstance(before, str) and before != json.loads(manifest).get(QUESTION)
+        return Written(paths, sum(path.stat().st_size for path in paths), removed, is_other)
 
 
 def _manifest(path: Path) -> Mapping[str, Any] | None:

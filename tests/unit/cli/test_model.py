@@ -75,8 +75,10 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
     assert manifest["scenario"]["memory_model"] == "pytorch"
     assert manifest["captured"]["model"] == "chain"
     again = vdnnsim("run", *MODEL[:3], "2", "--hardware", "rtx_4090", "--image", "1x2x2")
-    assert "in place of those of chain, batch 4, float32, training on NVIDIA GeForce RTX 4090" in again.stderr
-    assert "in place of" not in vdnnsim("run", *MODEL[:3], "2", "--hardware", "rtx_4090", "--image", "1x2x2").stderr
+    assert "to reports/chain/, replacing another question's (--out DIR keeps both); read" in again.stderr
+    assert (
+        "another question" not in vdnnsim("run", *MODEL[:3], "2", "--hardware", "rtx_4090", "--image", "1x2x2").stderr
+    )
     assert manifest["advice"] == []
     assert manifest["inputs"][0]["name"] == "timm:chain, captured"
 
