@@ -14,6 +14,7 @@ from vdnnsim.dnn.layers import Stage
 from vdnnsim.plans.operations import Communicate, Compute, Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.units import format_bytes, format_seconds
 
 
 def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:
@@ -38,7 +39,7 @@ def feature_seconds(trace: IterationTrace) -> float:
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunMetrics:
     """Metrics of one replay; sizes in bytes, times in seconds.
 
@@ -64,6 +65,24 @@ class RunMetrics:
     host_memory_bytes: int
     stall_s: float
     stall_by_cause: tuple[tuple[StallCause, float], ...]
+
+    def __repr__(self) -> str:
+        """Return a line for each quantity, with its unit; those of feature extraction are left out."""
+        lines = {
+            "iteration": format_seconds(self.iteration_s),
+            "samples per second": f"{self.images_per_s:.4g}",
+            "allocated, maximum": format_bytes(self.max_memory_bytes),
+            "allocated, mean": format_bytes(self.mean_memory_bytes),
+            **{f"  {kind.words}": format_bytes(nbytes) for kind, nbytes in self.peak_by_kind},
+            "reserved": format_bytes(self.pool_bytes),
+            "offloaded": format_bytes(self.offloaded_bytes),
+            "prefetched": format_bytes(self.prefetched_bytes),
+            "pinned host memory": format_bytes(self.host_memory_bytes),
+            "stalled": format_seconds(self.stall_s),
+            **{f"  {cause.value}": format_seconds(seconds) for cause, seconds in self.stall_by_cause},
+        }
+        width = max(map(len, lines))
+        return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
 
 
 def performance_ratios(oracle: RunMetrics, metrics: RunMetrics) -> tuple[float, float]:

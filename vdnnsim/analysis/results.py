@@ -135,7 +135,7 @@ class Nearby:
     iteration_s: tuple[tuple[int, float | None], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScenarioResult(Setup):
     """Result of a scenario.
 
@@ -155,6 +155,13 @@ class ScenarioResult(Setup):
     answer: Answer = field(default_factory=Answer)
     declined: tuple[Declined, ...] = ()
     nearby: tuple[Nearby, ...] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        """Return what was replayed, and a line for each policy, of several GPUs the slowest."""
+        what = f"<{self.name}: {self.workload.graph.name} ({self.workload.batch_size}) on {self.server.name}>"
+        rows = {each.policy: repr(each) for each in self.slowest}
+        rows |= {each.policy: f"<{each.policy}: no plan: {each.reason}>" for each in self.declined}
+        return "\n".join((what, *rows.values()))
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

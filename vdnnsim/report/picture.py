@@ -1,18 +1,21 @@
 """Pictures as PNG files, and the data of a parity plot."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.files.atomic import replace_file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Picture:
     """A PNG file: its name, its title, and its content."""
 
     name: str
     description: str
-    png: bytes = field(repr=False)
+    png: bytes
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.description}>"
 
     def write(self, path: str | Path) -> None:
         """Write the PNG to a file, or raise OutputError."""

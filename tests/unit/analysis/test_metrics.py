@@ -54,6 +54,9 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
         host_bytes=20,
         host_issue_s=0.25,
     )
+    lines = repr(measure(trace, batch_size=8)).splitlines()
+    assert [line.split()[-2:] for line in lines[:3]] == [["4.00", "s"], ["second", "2"], ["24", "B"]]
+    assert lines[-2].split() == "waits for an offload 1.00 s".split()
     assert measure(trace, batch_size=8) == RunMetrics(
         iteration_s=4.0,
         images_per_s=2.0,
