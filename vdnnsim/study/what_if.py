@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
@@ -93,6 +94,7 @@ def _values(
     return values
 
 
+_SAME: Final = "none"
 _DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "pool_bytes", "stall_s", "performance_ratio")
 
 
@@ -126,20 +128,23 @@ def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str,
             format_seconds(point.number("stall_s")),
             share,
         )
-    if not change.before.error and not change.after.error:
-        yield ("", "difference", _fit_change(change), *(_difference(change, name) for name in _DIFFERENCES))
+    if change.before.error or change.after.error:
+        return
+    differences = (_fit_change(change), *(_difference(change, name) for name in _DIFFERENCES))
+    if set(differences) != {_SAME}:
+        yield ("", "difference", *differences)
 
 
 def _fit_change(change: Change) -> str:
     before, after = change.before.cell("fits"), change.after.cell("fits")
-    return "none" if before == after else "fits now" if after else "fits no longer"
+    return _SAME if before == after else "fits now" if after else "fits no longer"
 
 
 def _difference(change: Change, name: str) -> str:
     """Return a difference with its share: `-1.20 s, -5.1 %`."""
     before, after = change.before.number(name), change.after.number(name)
     if before == after:
-        return "none"
+        return _SAME
     if name == "performance_ratio":
         return f"{100 * (after - before):+.2g} points"
     share = f"{100 * (after / before - 1):+.1f} %" if before else ""
