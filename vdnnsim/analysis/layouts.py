@@ -43,7 +43,8 @@ class Ranked:
 
     Attributes:
         samples_per_s: of all GPUs together.
-        kernels_s, communication_s: of kernels on the compute stream, and of collectives, in part at the same time.
+        kernels_s, update_s: of kernels on the compute stream, and of those among them that update parameters.
+        communication_s: of collectives, in part beside kernels.
         exposed_s: the compute stream waits for collectives, or runs them itself.
         bubble_s: it waits for other stages of a pipeline, or for their end; as the other times the mean of all ranks.
         flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
@@ -64,6 +65,7 @@ class Ranked:
     held_bytes: int
     trust: Trust
     bubble_s: float = 0.0
+    update_s: float = 0.0
     peak_by_kind: tuple[tuple[BufferKind, int], ...] = ()
 
     @property

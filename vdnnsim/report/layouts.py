@@ -8,6 +8,7 @@ from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.layouts import LayoutRanking, Setup, gpu_rates, rate_unit
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Code, Document, Heading, plain_table, titled_table
+from vdnnsim.report.findings import shared
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import percent, rate_cells, rate_text
@@ -27,6 +28,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "the type in which products are computed, tf32 where those of float32 are; empty where there is no such peak, or "
     "where convolutions by Winograd's method take fewer FLOPs than are counted",
     "kernel_s": "seconds of kernels on the compute stream",
+    "update_s": "seconds of those that update parameters: of all on each rank in ddp, of a shard elsewhere",
     "communication_s": "seconds of collectives, in part beside kernels",
     "exposed_s": "seconds in which the compute stream waits for collectives",
     "bubble_s": "seconds in which the stages of a pipeline wait for each other, a mean of all ranks",
@@ -59,6 +61,7 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
                 "tokens_per_s": rate if ranking.sample.tokens else "",
                 "flop_ratio": "" if each.flop_ratio is None else each.flop_ratio,
                 "kernel_s": each.kernels_s,
+                "update_s": each.update_s,
                 "communication_s": each.communication_s,
                 "exposed_s": each.exposed_s,
                 "bubble_s": each.bubble_s,
@@ -84,7 +87,7 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     """
     rates = rate_cells(ranking.rates)
     has_bubble = any(each.bubble_s for each in ranking.ranked)
-    waits = ("waits for collectives", *(["bubble"] if has_bubble else ()))
+    waits = ("update", "waits for collectives", *(["bubble"] if has_bubble else ()))
     header = ("layout", "checkpoints", "time", ranking.unit, "MFU", *waits, *_MEMORY)
     rows = [
         (
@@ -93,6 +96,7 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
             format_seconds(each.iteration_s),
             rate,
             "" if each.flop_ratio is None else percent(each.flop_ratio, 0),
+            format_seconds(each.update_s),
             percent(each.exposed_s / each.iteration_s, 0),
             *([percent(each.bubble_s / each.iteration_s, 0)] if has_bubble else ()),
             *map(format_bytes, (each.asked_bytes, each.reserved_bytes, each.held_bytes)),
@@ -100,7 +104,8 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
         for each, rate in zip(ranking.ranked, rates, strict=True)
     ]
     table = plain_table(header, rows, has_all, _MEMORY[:2])
-    refusals = (f"{each.setup.label}: {each.reason}" for each in ranking.refused)
+    reasons = shared((each.reason, each.setup.label) for each in ranking.refused)
+    refusals = (f"{'; '.join(labels)}: {reason}" for reason, labels in reasons.items())
     has_mfu = any(each.flop_ratio is not None for each in ranking.ranked)
     peak = (f"MFU is of the GPU's peak in {ranking.peak_type.value}.",) if has_mfu and ranking.peak_type else ()
     answer = titled_table(what, table if rows else None, (), (title(ranking), *peak, *refusals))

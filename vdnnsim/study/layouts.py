@@ -16,6 +16,7 @@ from vdnnsim.analysis.metrics import bubble_seconds, measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
@@ -249,6 +250,7 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
         iteration_s=iteration_s,
         samples_per_s=samples * step.ranks / iteration_s,
         kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),
+        update_s=fmean(map(_update_seconds, traces)),
         communication_s=fmean(map(_communication_seconds, traces)),
         exposed_s=fmean(each.get(StallCause.COMMUNICATION, 0.0) for each in stalls),
         bubble_s=bubble_seconds(metrics),
@@ -265,6 +267,11 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
 def _peak_type(step: CapturedStep, profile: Profile) -> ElementType:
     """Return the type in which products of a step are computed."""
     return profile.server.product_type(step.precision.autocast or step.precision.element_type)
+
+
+def _update_seconds(trace: IterationTrace) -> float:
+    spans = (span for span, kernel in trace.kernels if kernel.phase is Phase.UPDATE)
+    return sum((each.end_s - each.start_s for each in spans), 0.0)
 
 
 def _communication_seconds(trace: IterationTrace) -> float:

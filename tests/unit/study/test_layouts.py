@@ -216,28 +216,29 @@ def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
     trust = Trust(Basis.FITTED)
     kinds = (BufferKind.WEIGHTS, 10 * GIB), (BufferKind.FEATURE_MAP, 20 * GIB)
     numbers = iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4
-    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds)
+    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds, update_s=0.125)
 
 
 def test_report_of_layouts(tmp_path: Path) -> None:
     """16 sequences of 1,000 tokens in 2 s are 8,000 tokens/s, 1,000 on each of eight GPUs; a quarter is waited."""
     rows = ranked("fsdp=8", 2.0, 0.5), ranked("zero2=8", 4.0, 2.0)
-    refused = (Refused(Setup("ddp=8", "none", 2), "takes too much"),)
+    refused = tuple(Refused(Setup(name, "none", 2), "takes too much") for name in ("ddp=8", "zero1=8"))
     ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
     assert rows[0].other_s == pytest.approx(0.5)
     assert ranking.rates == pytest.approx((1000.0, 500.0))
     columns = list(LAYOUTS)
-    first, _, last = layout_rows(ranking)
+    first, _, _, last = layout_rows(ranking)
     assert first[columns.index("tokens_per_s")] == pytest.approx(1000)
+    assert first[columns.index("update_s")] == pytest.approx(0.125)
     assert last[columns.index("reason")] == "takes too much"
-    assert "2 of 3 layouts" in title(ranking)
+    assert "2 of 4 layouts" in title(ranking)
     assert "25 %" in title(ranking)
     table = layouts_table(ranking, "llama", "vdnnsim run", "")
     written = write_layouts(ranking, table, "llama", (), tmp_path)
     page = (tmp_path / "layouts.md").read_text(encoding="utf-8")
     assert len(written.files) == 5
     assert "vdnnsim run" in page
-    assert "ddp=8: takes too much" in page
+    assert "ddp=8; zero1=8: takes too much" in page
     with house_style():
         (axes,) = layouts_figure(ranking, "llama").axes
     with house_style():
