@@ -265,8 +265,16 @@ def check_checkpointing(how: str) -> None:
         raise CaptureError(f"--checkpointing: found {quote(how)}, expected full, selective, or every how many blocks")
 
 
+_CHANNELS: Final = (1, 3, 4)
+"""Of images; a last size among them, behind larger ones, is taken for channels that were put last."""
+
+
 def parse_image(text: str) -> tuple[int, ...]:
     """Return the sizes of `3x224x224`, or raise CaptureError where it has another form."""
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,4}", text):
         raise CaptureError(f"--image: found {quote(text)}, expected sizes, channels first, as 3x224x224")
-    return tuple(map(int, text.split("x")))
+    first, *others = map(int, text.split("x"))
+    if len(others) == 2 and others[-1] in _CHANNELS and min(first, others[0]) > max(_CHANNELS):
+        first_last = f"{others[-1]}x{first}x{others[0]}"
+        raise CaptureError(f"--image: found {quote(text)}, expected channels first, as {first_last}")
+    return first, *others

@@ -95,7 +95,7 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     """Return the file of a profile.
 
     A name is looked up in `hw_profiles/` beside the scenario's folder, inside it, in the working directory, and among
-    the profiles shipped with vdnnsim, in this order; spellings as `RTX 4090` are found as well. Text that ends in
+    the profiles shipped with vdnnsim, in this order; `RTX 4090` and `4090` are found as well. Text that ends in
     `.yaml` is a path, from the scenario's folder or else from the working directory.
 
     Raises:
@@ -109,13 +109,15 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
         raise ProfileError(f"{quote(name_or_path)} is not a file; looked for {looked_in}")
     ours = shipped_folder(PROFILES)
     folders = [_beside(scenario_folder) / PROFILES, scenario_folder / PROFILES, Path(PROFILES), ours]
-    is_name = _NAME.fullmatch(name_or_path)
-    if found := _first_file(folder / f"{name_or_path}.yaml" for folder in folders if is_name):
+    if found := _first_file(folder / f"{name_or_path}.yaml" for folder in folders if _NAME.fullmatch(name_or_path)):
         return found
     found_names = {path.stem for folder in folders for path in _profiles_in(folder)}
     # Of the cards that `h100` begins, the SXM one is the usual.
     names = sorted(found_names, key=lambda each: (not each.endswith("_sxm"), each))
-    alike = spelled_as(_MAKER.sub("", name_or_path), names)
+    # As `4090` says an RTX 4090.
+    numbers = {rest: each for each in names if (rest := each.partition("_")[2])[:4].isdigit()}
+    text = _MAKER.sub("", name_or_path)
+    alike = spelled_as(text, names) or numbers.get(spelled_as(text, numbers) or "")
     if alike is not None and alike != name_or_path:
         return find_profile(alike, scenario_folder)
     if _OTHER_MAKER.match(name_or_path):

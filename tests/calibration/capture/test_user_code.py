@@ -190,6 +190,13 @@ def test_invalid_sizes_are_refused(text: str) -> None:
         parse_image(text)
 
 
+def test_channels_that_are_last_are_moved_ahead_by_the_message() -> None:
+    """Of 224 x 160 x 3 the 3 are channels; 3 x 4 x 3 may be meant so."""
+    with pytest.raises(CaptureError, match="channels first, as 3x224x160"):
+        parse_image("224x160x3")
+    assert parse_image("3x4x3") == (3, 4, 3)
+
+
 @pytest.mark.parametrize(
     ("model", "names"),
     [

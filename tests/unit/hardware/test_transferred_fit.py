@@ -119,5 +119,5 @@ def test_templates_are_filled_in_and_found(tmp_path: Path) -> None:
     assert server.gpu.memory_bytes == 16 * 2**30
     assert basis_of(server) is Basis.DATASHEET
     # A card is found however it is written.
-    for name in ("RTX 4090", "NVIDIA GeForce RTX 4090", "rtx-4090", "4090 rtx"):
+    for name in ("RTX 4090", "NVIDIA GeForce RTX 4090", "rtx-4090", "4090 rtx", "4090"):
         assert find_profile(name, tmp_path).name == "rtx_4090.yaml"
