@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vdnnsim.api.step_report import StepReporter, described
 from vdnnsim.errors import PolicyError
 from vdnnsim.report.result_table import Shown
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from calibration.apply.loop import Loop
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vdnnsim.memory.live_segments import LiveSegments
     from vdnnsim.memory.requests import Request
     from vdnnsim.plans.live_step import LiveStep
-    from vdnnsim.plans.placement import MemoryLimits
+    from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
     from vdnnsim.plans.trace import IterationTrace
     from vdnnsim.policies.interface import Policy
 
@@ -113,7 +113,13 @@ class Planned(Shown):
         self.loop.stream(optimizer, model)
 
     def __str__(self) -> str:
-        return described(self.predicted, self.loop.schedule, self._request.server.host, self._request.beside_bytes)
+        text = described(self.predicted, self.loop.schedule, self._request.server.host, self._request.beside_bytes)
+        if self._request.device.type == "cpu":
+            gpu = self._request.server.gpu.name
+            text += (
+                f"\nplanned for the operators that the model runs on this CPU; their times on {gpu}: vdnnsim.simulate"
+            )
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +186,7 @@ class PlanRequest:
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             enough = _enough(predicted.trace, simulator.limits, self.beside_bytes)
-            raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}{enough}")
+            raise PolicyError(f"{self.policy.label}: {self._shortage(predicted.refusal)}{enough}")
         (placement,) = planned.replayed
         reservation = reservation_for(predicted.trace.plan, placement, self.limit_bytes, self.beside_bytes, self.device)
         if placement.reserved is not None:
@@ -198,6 +204,18 @@ class PlanRequest:
         )
         reporter = StepReporter(loop, scenario, self.beside_bytes, self.offer, is_measured=bool(self.seconds))
         return Planned(predicted, loop, self, reporter)
+
+    def _shortage(self, refusal: "DoesNotFit") -> str:
+        from vdnnsim.memory.choices import is_of_pytorch
+        from vdnnsim.memory.segments import SMALL_SEGMENT_BYTES
+
+        limit_bytes = self.limit_bytes
+        if limit_bytes is None or limit_bytes >= SMALL_SEGMENT_BYTES or not is_of_pytorch(self.memory_model):
+            return refusal.explain()
+        least = format_bytes(SMALL_SEGMENT_BYTES)
+        return (
+            f"found memory of {format_bytes(limit_bytes)}, expected at least the {least} that PyTorch reserves at once"
+        )
 
     def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "PlanRequest":
         """Return the request with the measurements of a step that followed a plan."""

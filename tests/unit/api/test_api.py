@@ -308,8 +308,9 @@ def test_a_plan_that_does_not_fit_says_what_memory_would_do(model: nn.Module, sa
         inputs = torch.ones(1, 3).expand(samples, 3)
         return vdnnsim.plan(model, inputs, hardware="rtx_4090", memory=memory, policy="pytorch")
 
-    _, _, enough = refusal(PolicyError, planned, "1 MiB").partition("needs memory='")
-    assert planned(enough[:-1])
+    refused, _, enough = refusal(PolicyError, planned, "1 MiB").partition("needs memory='")
+    assert "at least the 2.00 MiB that PyTorch reserves" in refused
+    assert "planned for the operators that the model runs on this CPU" in str(planned(enough[:-1]))
     less = f"{float(enough.partition(' ')[0]) - 1} MiB"
     assert f"needs memory='{enough}" in refusal(PolicyError, planned, less)
 
