@@ -45,7 +45,7 @@ class Ranked:
         samples_per_s: of all GPUs together.
         kernels_s, update_s: of kernels on the compute stream, and of those among them that update parameters.
         communication_s: of collectives, in part beside kernels.
-        exposed_s: the compute stream waits for collectives, or runs them itself.
+        exposed_s: the compute stream waits for collectives, or has ended before them.
         bubble_s: it waits for other stages of a pipeline, or for their end; as the other times the mean of all ranks.
         flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
             time; None where the profile has no peak of the type, or convolutions take fewer FLOPs than are counted.

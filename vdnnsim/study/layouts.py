@@ -252,7 +252,10 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
         kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),
         update_s=fmean(map(_update_seconds, traces)),
         communication_s=fmean(map(_communication_seconds, traces)),
-        exposed_s=fmean(each.get(StallCause.COMMUNICATION, 0.0) for each in stalls),
+        exposed_s=fmean(
+            each.get(StallCause.COMMUNICATION, 0.0) + last_collectives_seconds(trace)
+            for each, trace in zip(stalls, traces, strict=True)
+        ),
         bubble_s=bubble_seconds(metrics),
         # Winograd's convolutions multiply up to four times less often than is counted.
         flop_ratio=None if flop_ratio is None or flop_ratio > 1 else flop_ratio,
@@ -267,6 +270,13 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
 def _peak_type(step: CapturedStep, profile: Profile) -> ElementType:
     """Return the type in which products of a step are computed."""
     return profile.server.product_type(step.precision.autocast or step.precision.element_type)
+
+
+def last_collectives_seconds(trace: IterationTrace) -> float:
+    """Return how long collectives take behind the last kernel, as the broadcasts of `zero1`: no stall has them."""
+    done_s = max(span.end_s for span, _ in trace.kernels)
+    ends = (each.end_s for each in trace.spans if isinstance(trace.plan.operations[each.operation], Communicate))
+    return max(0.0, max(ends, default=0.0) - done_s)
 
 
 def _update_seconds(trace: IterationTrace) -> float:

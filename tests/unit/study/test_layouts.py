@@ -1,5 +1,6 @@
 """Layouts over several GPUs, ranked by throughput."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,16 @@ from matplotlib.patches import Rectangle
 
 from tests.captured_steps import sharded, staged
 from tests.machines import shipped_profile, shipped_server
+from tests.toy import toy_trace
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import CaptureError
+from vdnnsim.plans.operations import Communicate, Stream
+from vdnnsim.policies.base import Base
 from vdnnsim.report.layouts import (
     LAYOUTS,
     SCALING,
@@ -30,7 +35,7 @@ from vdnnsim.report.layouts import (
 from vdnnsim.report.plots.layouts import layouts_figure, memory_figure, scaling_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.study import layouts
-from vdnnsim.study.layouts import layouts_of, rank_layouts, scale_layouts
+from vdnnsim.study.layouts import last_collectives_seconds, layouts_of, rank_layouts, scale_layouts
 from vdnnsim.units import ElementType
 
 SERVER = shipped_profile("h100_x8")
@@ -209,6 +214,18 @@ def test_throughput_by_number_of_gpus(tmp_path: Path) -> None:
     with house_style():
         assert not scaling_figure(alone, "pace", "m").axes
     assert "fits on no other number" in scaling_title(rankings[:2])
+
+
+def test_collectives_behind_the_last_kernel_are_waited_for() -> None:
+    """A broadcast from 1.5 s to 4 s, a kernel that ends at 2 s: for 2 s nothing else runs. Without it none."""
+    broadcast = Communicate(0, Phase.UPDATE, "only", (), 0, None)
+    trace = toy_trace(Base(), 1)
+    plan = replace(trace.plan, operations=(*trace.plan.operations, broadcast))
+    (first, _), *_ = trace.kernels
+    kernel = replace(first, start_s=0.0, end_s=2.0)
+    sent = replace(first, operation=len(plan.operations) - 1, stream=Stream.COMMUNICATION, start_s=1.5, end_s=4.0)
+    assert last_collectives_seconds(replace(trace, plan=plan, spans=(kernel, sent))) == 2.0
+    assert last_collectives_seconds(replace(trace, spans=(kernel,))) == 0.0
 
 
 def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
