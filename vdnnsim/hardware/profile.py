@@ -114,8 +114,7 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     found_names = {path.stem for folder in folders for path in _profiles_in(folder)}
     # Of the cards that `h100` begins, the SXM one is the usual.
     names = sorted(found_names, key=lambda each: (not each.endswith("_sxm"), each))
-    # As `4090` says an RTX 4090.
-    numbers = {rest: each for each in names if (rest := each.partition("_")[2])[:4].isdigit()}
+    numbers = {rest: each for each in names if (rest := each.partition("_")[2])[:4].isdigit()}  # as `4090`
     text = _MAKER.sub("", name_or_path)
     alike = spelled_as(text, names) or numbers.get(spelled_as(text, numbers) or "")
     if alike is not None and alike != name_or_path:
