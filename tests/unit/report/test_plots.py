@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.nested import changed
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import MemoryCurve, offloaded_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
@@ -146,16 +146,19 @@ def test_prefetch_host_stall_and_no_fit(result: ScenarioResult, ahead: PolicyRes
 
 
 @pytest.mark.parametrize(
-    ("convolutions", "mode", "ends"), [(7, Mode.TRAINING, (4.0, 14.0)), (11, Mode.INFERENCE, (0.0, 10.0))]
+    ("convolutions", "mode", "ends"),
+    [(7, Mode.TRAINING, (4.0, 14.0)), (50, Mode.TRAINING, (44.0, 60.0)), (11, Mode.INFERENCE, (0.0, 10.0))],
 )
 def test_the_window_without_waits(convolutions: int, mode: Mode, ends: tuple[float, float]) -> None:
     """Seven convolutions, fc and loss: 9 kernels of 1 s forward, then backward from 9 s on.
 
     Five kernels before the turn begin at 4 s; the fifth from the turn on ends at 14 s. Of inference ten are shown.
+    Of 50 convolutions 52 kernels run forward and 102 backward; a tenth of 154 s is within eight on each side of 52 s.
     """
     workload = replace(toy_workload(toy_chain(convolutions)), mode=mode)
     costs = toy_costs(workload, {})
-    window = magnified_window(replay(Base().plan(toy_setting(workload, costs)), costs))
+    limits = replace(TOY_LIMITS, device_bytes=10_000)
+    window = magnified_window(replay(Base().plan(toy_setting(workload, costs)), costs, limits=limits))
     assert (window.start_s, window.end_s) == ends
 
 

@@ -21,6 +21,8 @@ from vdnnsim.report.scale import Scale, percent, time_scale
 from vdnnsim.units import format_seconds
 
 _KERNELS_AROUND = 5
+_LEAST_WINDOW: Final = 0.1
+"""Share of an iteration."""
 HATCH: Final = "///"
 _SEEN: Final = 0.0005
 """Share of an axis that a visible bar needs: more than half a pixel."""
@@ -80,7 +82,8 @@ class Window:
 def magnified_window(trace: IterationTrace) -> Window:
     """Return the interval of ten kernels with the most stalls for copies; of equal ones that around the longest stall.
 
-    Without stalls it is around the start of backward; in inference it has the first layers.
+    Without such stalls it is around the start of backward, in inference it has the first layers, and it is a tenth
+    of the iteration at least: about a block of a transformer, forward and backward.
     """
     kernels = trace.kernels
 
@@ -103,8 +106,12 @@ def magnified_window(trace: IterationTrace) -> Window:
     else:
         backward = (number for number, (_, kernel) in enumerate(kernels) if kernel.phase.is_backward)
         center = next(backward, _KERNELS_AROUND)
-    first, last = (kernels[number][0] for number in around(center))
-    return Window(first.start_s, last.end_s)
+    low, high = around(center)
+    while not waits and kernels[high][0].end_s - kernels[low][0].start_s < _LEAST_WINDOW * trace.iteration_s:
+        low, high = max(low - 1, 0), min(high + 1, len(kernels) - 1)
+        if (low, high) == (0, len(kernels) - 1):
+            break
+    return Window(kernels[low][0].start_s, kernels[high][0].end_s)
 
 
 def waits_for_copies(trace: IterationTrace) -> list[Stall]:
