@@ -66,16 +66,21 @@ def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: Me
     trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
     memory, top = _draw_capacity(axes, capacity, metrics.max_memory_bytes)
     areas, more = _draw_areas(axes, curve, trace, times, memory), dict[str, Artist]()
-    if metrics.max_memory_bytes > capacity:
+    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes
+    is_over = metrics.max_memory_bytes > capacity
+    if is_over:
         # Beside its line the text would cover what lies above it.
         more[f"capacity  {memory.text(capacity)}"] = Line2D([], [], color=ALARM, linewidth=2.5)
     axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
-    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes
-    if beside_bytes > 0 and capacity < top:
+    beside = f"gaps, CUDA's context  {memory.number(beside_bytes)}"
+    if beside_bytes > 0 and is_over:
+        # What lies there would hide it; the heading has the sum.
+        more[beside] = Line2D([], [], linestyle="")
+    elif beside_bytes > 0 and capacity < top:
         ends = max(0, capacity - beside_bytes) / memory.factor, capacity / memory.factor
         look: Any = {"edgecolor": MUTED if shown.fits else ALARM, "zorder": 1}
         area = axes.axhspan(*ends, facecolor="none", hatch="//", linewidth=0, **look)
-        more[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = area
+        more[beside] = area
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     peak = peak_s / times.factor, 1.015 * metrics.max_memory_bytes / memory.factor
