@@ -132,7 +132,7 @@ def test_a_browser_runs_it_without_errors(result: ScenarioResult, tmp_path: Path
         "backward weights of conv1 (fft) waits for fetch on demand of map input during backward of conv1",
         "live": "60 B are live at the peak of dyn, 7.00 s",
         "middle": "20 B are live at 4.00 s",
-        "chosen": "keep(p) never waits in 6.00 s",
+        "chosen": "keep(p) does not fit by 20 B; with unlimited memory it would take 6.00 s",
         "title": "keep(p) takes 25.0 % less time than dyn and 960 B more memory",
         "difference": "time per iteration8.00 s6.00 s\N{MINUS SIGN}2.00 s\N{MINUS SIGN}25.0 %",
         "would": "move(m)8.00 s",
@@ -150,6 +150,18 @@ def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -
     heights = sorted(dot.label for dot in dots(replace(result, results=rows)))
     assert len(heights) == 10
     assert min(later - earlier for earlier, later in pairwise(heights)) > 0.07
+
+
+def test_a_name_keeps_clear_of_that_of_the_capacity(result: ScenarioResult, move: PolicyResult) -> None:
+    """The slowest policy stands at the right end, where the capacity is named half a line above its own height."""
+    fast = changed(move, "trace", pool_bytes=10)
+    slow = replace(move, policy="slow", metrics=replace(move.metrics, iteration_s=80.0))
+    at_capacity = replace(slow, trace=replace(slow.trace, pool_bytes=result.server.gpu.memory_bytes))
+    rows = replace(result, results=(fast, at_capacity))
+    named = next(dot for dot in dots(rows) if dot.name == "slow")
+    height = capacity_height(rows)
+    assert named.y == pytest.approx(height)
+    assert abs(named.label - (height + 0.039)) >= 0.078
 
 
 def test_only_unbeaten_policies_are_named_among_many(result: ScenarioResult, move: PolicyResult) -> None:

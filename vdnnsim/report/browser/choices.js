@@ -12,16 +12,18 @@ function choose(policy) {
   cause.forEach((each, at) => lost.set(each, (lost.get(each) || 0) + length[at]));
   const causes = [...lost].sort((one, other) => other[1] - one[1]).map(([each, ns]) => `${seconds(ns)} ${all.causes[each][0].replace("waits for", "waiting for")}`);
   const total = length.reduce((sum, ns) => sum + ns, 0);
-  $("stalls-title").textContent = causes.length ? `Of ${seconds(run.end)}, ${policy} loses ${seconds(total)}: ${causes.join(", ")}` : `${policy} never waits in ${seconds(run.end)}`;
+  const lacking = run.numbers["process"][0] - all.capacity;
+  const waits = `with unlimited memory it would take ${seconds(run.end)}${total ? `, ${seconds(total)} of it waiting` : ""}`;
+  $("stalls-title").textContent = !run.fits ? `${policy} does not fit${lacking > 0 ? ` by ${size(lacking)}` : ""}; ${waits}` : causes.length ? `Of ${seconds(run.end)}, ${policy} loses ${seconds(total)}: ${causes.join(", ")}` : `${policy} never waits in ${seconds(run.end)}`;
   const bar = document.querySelector("#time .bar"), legend = document.querySelector("#time > .legend");
   const order = [...lost].sort((one, other) => other[1] - one[1]);
   bar.hidden = !order.length;
   bar.replaceChildren(...order.map(([each, ns]) => make("span", { style: `flex-grow:${ns};background:${paint(all.causes[each][1])}`, title: all.causes[each][0] })),
     make("span", { style: `flex-grow:${run.end - total}`, title: `runs: ${seconds(run.end - total)}` }));
   legend.replaceChildren(...order.map(([each, ns]) => make("li", {}, make("i", { style: `background:${paint(all.causes[each][1])}` }), `${all.causes[each][0]} `, make("b", {}, seconds(ns)))));
-  for (const [id, colors, used] of [["looks", all.looks, run.spans.look], ["kinds", all.kinds, run.buffers.kind]]) {
+  for (const [id, title, colors, used] of [["looks", "streams:", all.looks, run.spans.look], ["kinds", "memory:", all.kinds, run.buffers.kind]]) {
     const present = new Set(used), named = colors.filter((_, at) => present.has(at));
-    $(id).replaceChildren(...named.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
+    $(id).replaceChildren(make("li", {}, title), ...named.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
   }
   if ($("map")) {
     const pool = run.numbers["reserved"][0], gaps = pool - run.memory.totals[run.memory.peak];

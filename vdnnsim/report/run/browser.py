@@ -65,7 +65,7 @@ def dots(result: ScenarioResult) -> list[Dot]:
     best = result.leader
     metrics = [(rows[0].metrics, rows[0].fits) for rows in places.values()]
     front = pareto_front([(each.iteration_s, each.max_memory_bytes if fits else inf) for each, fits in metrics])
-    return _labelled(
+    found = (
         Dot(
             tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
             f"{time}, {memory}{'' if rows[0].fits else ', does not fit'}",
@@ -76,11 +76,13 @@ def dots(result: ScenarioResult) -> list[Dot]:
         )
         for ((time, memory), rows), on_front in zip(places.items(), front, strict=True)
     )
+    return _labelled(found, capacity_text(result), capacity_height(result))
 
 
-def _labelled(found: Iterable[Dot]) -> list[Dot]:
-    """Return dots with their labels at the nearest heights that are clear of labels and dots."""
+def _labelled(found: Iterable[Dot], capacity: str, height: float) -> list[Dot]:
+    """Return dots with their labels at the nearest heights that are clear of labels, dots and that of the capacity."""
     placed: list[Dot] = []
+    written = 1 - _CHARACTER * len(capacity)
     ordered = sorted(found, key=lambda each: (each.quiet, each.y))
     for dot in ordered:
         if dot.quiet:
@@ -88,6 +90,7 @@ def _labelled(found: Iterable[Dot]) -> list[Dot]:
             continue
         left, right = _extent(dot)
         taken = [each.label for each in placed if _extent(each)[0] < right and left < _extent(each)[1]]
+        taken += [height + _LINE / 2] * (right > written)
         taken += [each.y for each in ordered if each is not dot and left < each.x < right]
         steps = (number * sign * _LINE / 4 for number in range(200) for sign in (1, -1))
         heights = (dot.y + step for step in steps)
@@ -107,6 +110,10 @@ def _memory_range(result: ScenarioResult) -> tuple[float, float]:
     near = [capacity] if (capacity := result.server.gpu.memory_bytes) < _FAR * max(sizes) else []
     low, high = log10(min(sizes + near)), log10(max(sizes + near))
     return low - 0.08 * (high - low + 0.1), high + 0.12 * (high - low + 0.1)
+
+
+def capacity_text(result: ScenarioResult) -> str:
+    return f"capacity {format_bytes(result.server.gpu.memory_bytes)}"
 
 
 def capacity_height(result: ScenarioResult) -> float:
@@ -144,6 +151,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     first, last = answer_parts(result)
     if first:
         verdict, more = first_line(result), [verdict, *more]
+    has_beside = any(row.held_bytes(gpu) != row.metrics.max_memory_bytes for row in result.slowest)
     kinds = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
         title=report_title(result),
@@ -162,11 +170,12 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         dots=dots(result),
         right=RIGHT,
         capacity=capacity_height(result),
-        capacity_text=format_bytes(gpu.memory_bytes),
+        capacity_text=capacity_text(result),
+        memory="process memory" if has_beside else "allocated memory",
         slowest=format_seconds(max(row.metrics.iteration_s for row in result.slowest)),
         fastest=format_seconds(min(row.metrics.iteration_s for row in result.slowest)),
         headline=headline(result, shown),
-        stalls=stalls_title(shown),
+        stalls=stalls_title(result, shown),
         busy_s=shown.metrics.iteration_s - shown.metrics.stall_s,
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
         peak=f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}",
@@ -205,18 +214,32 @@ def _sentences(text: str) -> Iterator[str]:
 def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, str]]:
     metrics = shown.metrics
     enough = "" if shown.fits else " with unlimited memory"
+    if lacking := lacking_bytes(result, shown):
+        yield format_bytes(lacking), f"more than {shown.policy} can have"
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
     yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
-    yield percent(shown.performance_ratio), "of the speed with unlimited memory"
-    yield format_bytes(metrics.max_memory_bytes), "allocated at most"
+    if shown.fits:
+        yield percent(shown.performance_ratio), "of the speed with unlimited memory"
+    yield format_bytes(metrics.max_memory_bytes), f"allocated at most{enough}"
     if (held := shown.held_bytes(result.server.gpu)) != metrics.max_memory_bytes:
         yield format_bytes(held), "process memory"
     yield percent(metrics.stall_s / metrics.iteration_s), "stalled"
 
 
-def stalls_title(shown: PolicyResult) -> str:
+def lacking_bytes(result: ScenarioResult, shown: PolicyResult) -> int:
+    """Return by how much a policy that does not fit exceeds the memory of the GPU; 0 where that is not why."""
+    return 0 if shown.fits else max(0, shown.held_bytes(result.server.gpu) - result.server.gpu.memory_bytes)
+
+
+def stalls_title(result: ScenarioResult, shown: PolicyResult) -> str:
+    """Return what a policy waits for; of one that does not fit first that, and by how much."""
     causes = shown.metrics.stall_by_cause
     whole, lost = format_seconds(shown.metrics.iteration_s), format_seconds(shown.metrics.stall_s)
+    if not shown.fits:
+        lacking = lacking_bytes(result, shown)
+        by = f" by {format_bytes(lacking)}" if lacking else ""
+        waits = f", {lost} of it waiting" if causes else ""
+        return f"{shown.policy} does not fit{by}; with unlimited memory it would take {whole}{waits}"
     if not causes:
         return f"{shown.policy} never waits in {whole}"
     words = {cause: cause.value.replace("waits for", "waiting for") for cause in StallCause}
