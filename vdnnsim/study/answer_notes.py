@@ -1,14 +1,19 @@
 """Notes beside an answer: what occupies the memory at the peak, what cannot help, and what was not tried."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from vdnnsim.dnn.captured_peak import binding
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import LARGE, Loop
 from vdnnsim.files.messages import listed
+from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.units import format_bytes
+
+_GPUS: Final = 8
+_OTHERWISE: Final = "h100_x8"
 
 
 def notes(replays: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
@@ -40,9 +45,18 @@ def notes(replays: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) -
             without = format_bytes(held - states)
             yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
     if has_loops:
-        yield f"not tried: several GPUs, `vdnnsim parallel {step.model}`"
+        yield f"not tried: several GPUs, `{_parallel(replays)}`, with `--inputs` where they need it"
     if lacking:
         yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in lacking])}"
+
+
+def _parallel(replays: AnswerReplays) -> str:
+    """Return the command that spreads the batch over eight GPUs, of the same card where such a machine is known."""
+    step, own = replays.workload.captured, f"{replays.scenario.server.name}_x{_GPUS}"
+    is_known = any(each.server.name == own for each in shipped_profiles())
+    tokens = f" --tokens {step.sample_elements}" if step.sample == "sequence" else ""
+    words = f"{tokens} --precision {step.precision.value} --hardware {own if is_known else _OTHERWISE}"
+    return f"vdnnsim parallel {step.model} --batch {max(1, step.batch_size // _GPUS)}{words}"
 
 
 def states_bytes(step: CapturedStep) -> int:

@@ -38,6 +38,8 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
     assert {"adamw_fused", "adamw_fused in backward"} <= set(ranks)
     assert any("temporaries" in each and "no smaller batch helps" in each for each in made.notes)
     assert any("are 40.0 MiB: " in each and "16.0 MiB states of adamw" in each for each in made.notes)
+    command = "vdnnsim parallel linear --batch 1 --precision float32 --hardware rtx_4090_x8"
+    assert any(f"not tried: several GPUs, `{command}`" in each for each in made.notes)
     codes = [how_to(result, way) for way in made.ranked]
     assert any(each.startswith("optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n") for each in codes)
     assert any("register_post_accumulate_grad_hook(update)" in each for each in codes)

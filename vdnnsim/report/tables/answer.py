@@ -45,11 +45,11 @@ def first_line(result: ScenarioResult) -> str:
 
 def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
     """Return heading, table and commands; nothing where nothing was tried or is worth showing."""
-    shown_ways = _worth_showing(result)
-    if not shown_ways:
+    worth_showing = _worth_showing(result)
+    if not worth_showing:
         return ()
-    ways = [way for way in shown_ways if not way.untried or way.cut_short]
-    untried = len(shown_ways) - len(ways)
+    ways = _with_row(worth_showing)
+    untried = len(worth_showing) - len(ways)
     rates = rate_cells([way.samples_per_s or None for way in ways])
     rows = [_cells(result, rank, way, rate) for rank, (way, rate) in enumerate(zip(ways, rates, strict=True), start=1)]
     can_be_done = ((rank, way) for rank, way in enumerate(ways, start=1) if way.fits or way.is_tight)
@@ -78,7 +78,7 @@ def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
         if not ways:
             return (Bullets((f"Nothing faster was found. {slower}",)),)
         rest = [slower] if others else []
-        return (Bullets((*rest, *_sentences(result, ways), *result.answer.notes)),)
+        return (Bullets((*rest, *result.answer.notes, *_sentences(result, _with_row(ways)))),)
     plain = next((each for each in policies if each.startswith("pytorch")), "")
     if result.captured is None or not result.fits_surely or policies == [plain]:
         return ()
@@ -93,6 +93,11 @@ def _worth_showing(result: ScenarioResult) -> tuple[Way, ...]:
         return ways
     least = leader.metrics.images_per_s
     return tuple(way for way in ways if way.untried or ((way.fits or way.is_tight) and way.samples_per_s >= least))
+
+
+def _with_row(ways: Sequence[Way]) -> list[Way]:
+    """Return the ways that were tried, if only in a part of their time."""
+    return [way for way in ways if not way.untried or way.cut_short]
 
 
 def sentences(result: ScenarioResult) -> tuple[str, ...]:
@@ -216,7 +221,9 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
             "Another card: the step as captured for this one. A run with `--hardware` of that card captures what "
             "PyTorch chooses there, as other kernels of attention, which may reserve some percent more or less."
         )
-    yield (
-        "`vdnnsim apply` runs a policy of this table on a script that is not changed, `vdnnsim.plan` in a loop: "
-        "`plan = vdnnsim.plan(model, inputs, policy=...)`, and `with plan.apply(model):` around forward and backward."
-    )
+    if any(way.is_applied for way in ways):
+        yield (
+            "`vdnnsim apply` runs a policy of this table on a script that is not changed, `vdnnsim.plan` in a loop: "
+            "`plan = vdnnsim.plan(model, inputs, policy=...)`, and `with plan.apply(model):` around forward and "
+            "backward."
+        )
