@@ -203,8 +203,8 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         )
     if any(Pool.HOST.value in way.reason or Pool.PINNED.value in way.reason for way in ways):
         yield (
-            "Host memory is as the machine's profile says: `vdnnsim whatif` with `--set host.memory=128GiB` asks for "
-            "yours, as does `--hardware mine.yaml` with `extends: "
+            "Host memory is as the machine's profile says: `vdnnsim whatif` with `--set host.memory=128GiB` replays "
+            "policies with yours, and `--hardware mine.yaml` all commands, a file with `name: mine`, `extends: "
             f"{result.server.name}` and `host: {{memory: {{value: 128 GiB, origin: datasheet, source: mine}}}}`."
         )
     if any(way.has_fewer_pairs for way in ways):
