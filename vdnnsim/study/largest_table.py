@@ -5,7 +5,7 @@ from typing import Final
 
 from vdnnsim.analysis.columns import cells
 from vdnnsim.analysis.kernel_origins import joined_origins
-from vdnnsim.cost.trust import PEAKS_TOO_LOW
+from vdnnsim.cost.trust import PEAKS_TOO_LOW, certain_bytes
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
@@ -31,7 +31,7 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
 
     Args:
         asked: the scenario; its batch, or its sequence, is where the search begins.
-        limit: of all searches together.
+        limit: of all searches together, and once more of those that leave memory free, of a captured model.
         has_all: where columns are that do not fit a terminal.
         longest: whether to search for the longest sequence at the batch.
 
@@ -45,7 +45,9 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
     columns = (*LARGEST, "tokens") if longest else LARGEST
     rows, shown = [], []
     found, made = longest_sequences(asked, limit.begin()) if longest else (largest_batches(asked, limit.begin()), "")
-    for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
+    surely = _surely(asked, limit) if asked.captured is not None and not longest else ["" for _ in found]
+    rates = rate_cells([each.images_per_s for each in found])
+    for each, rate, sure in zip(found, rates, surely, strict=True):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         if each.untried is not None:
             refusal = _nothing(each, limit, sample.names)
@@ -53,19 +55,29 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
         part_size = "" if each.part_size is None else each.part_size
         stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
         rows.append(cells(columns, dict(zip(columns, (*stated, part_size, each.size), strict=False)), None))
-        shown.append((each.policy, _batch(each), rate, refusal or _nothing(each, limit, sample.names)))
-    header = ("policy", what, per_second(sample), f"what stops {more}")
+        shown.append(
+            (each.policy, _batch(each), *[sure] * bool(sure), rate, refusal or _nothing(each, limit, sample.names))
+        )
+    share = percent(PEAKS_TOO_LOW)
+    left = [f"with {share} left"] * any(surely)
+    header = ("policy", what, *left, per_second(sample), f"what stops {more}")
     table = plain_table(header, shown, has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
     notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
     if asked.captured is not None:
-        margin = (
-            f"what is found just fits: simulated peaks may be {percent(PEAKS_TOO_LOW)} too low, which `run` leaves free"
-        )
+        margin = f"what is found just fits: simulated peaks may be {share} too low, which `run` leaves free"
         findings = *findings, margin
     size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
     answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
     return ResultTable(columns, rows, answer)
+
+
+def _surely(asked: Scenario, limit: TimeLimit) -> list[str]:
+    """Return the largest batch of each policy that leaves as much memory free as simulated peaks may be too low."""
+    gpu = asked.server.gpu
+    certain = replace(gpu, memory_bytes=certain_bytes(gpu.memory_bytes))
+    smaller = replace(asked, server=replace(asked.server, gpu=certain))
+    return [_batch(each) for each in largest_batches(smaller, limit.begin())]
 
 
 def _batch(found: LargestBatch) -> str:

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.captured_steps import chain
 from tests.command_line import ROOT, csv_rows, vdnnsim
+from tests.unit.study.test_answer import MIB, asked
+from vdnnsim.cost.trust import certain_bytes
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.planning.deadline import TimeLimit
+from vdnnsim.report.document import Document, Table
 from vdnnsim.study.largest_batch import LargestBatch
-from vdnnsim.study.largest_table import _nothing
+from vdnnsim.study.largest_table import _nothing, largest_table
 
 SCENARIO = """
 schema_version: 1
@@ -85,3 +90,14 @@ def test_a_search_ended_by_its_time_limit(folder: Path) -> None:
 def test_wrong_time_limits_are_refused(folder: Path, limit: str) -> None:
     done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", limit, folder=folder, status=1)
     assert done.stderr.startswith(f"vdnnsim: --time-limit: found {limit!r}, expected ")
+
+
+def test_a_captured_model_has_the_batch_that_leaves_memory_free_beside_the_largest() -> None:
+    """In a MiB without gaps all but 24 B grows with the batch: the one is the certain share of the other."""
+    scenario = asked(CapturedModel(chain(20_000), chain(10_000)), MIB)
+    shown = largest_table(scenario, TimeLimit(10.0), "").shown
+    assert isinstance(shown, Document)
+    (table,) = (each for each in shown.blocks if isinstance(each, Table))
+    cells = {each.title: each.cells[0] for each in table.columns}
+    share = int(cells["with 5.0 % left"]) / int(cells["largest batch"])
+    assert share == pytest.approx(certain_bytes(MIB) / MIB, rel=1e-3)
