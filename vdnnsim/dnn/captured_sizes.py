@@ -150,7 +150,10 @@ def without_efforts(step: CapturedStep) -> CapturedStep:
 
 
 def difference(extended: CapturedStep, captured: CapturedStep) -> Difference | None:
-    """Return where an interpolated step differs from a capture, notes and program aside."""
+    """Return where an interpolated step differs from a capture, notes, program and the order of tensors aside."""
+    if extended.tensors != captured.tensors:
+        in_order = (_with_distinct_tensors(_with_tensor_per_operand(each)) for each in (extended, captured))
+        extended, captured = in_order
     for key in CapturedStep.__struct_fields__:
         ours, theirs = getattr(extended, key), getattr(captured, key)
         if key in _IGNORED or ours == theirs:

@@ -93,6 +93,19 @@ def test_views_that_coincide_in_a_capture_are_two_elsewhere() -> None:
     assert found == captures[6]
 
 
+def test_the_order_of_tensors_is_no_difference() -> None:
+    """A step whose tensors are numbered from the last to the first is the same; one of 5 samples is another."""
+    step = used_alone(chain(4))
+    last = len(step.tensors) - 1
+    operations = []
+    for each in step.operations:
+        operands = tuple(msgspec.structs.replace(one, memory=last - one.memory) for one in each.operands)
+        operations.append(msgspec.structs.replace(each, operands=operands))
+    turned = msgspec.structs.replace(step, tensors=step.tensors[::-1], operations=tuple(operations))
+    assert difference(turned, step) is None
+    assert difference(turned, used_alone(chain(5))) is not None
+
+
 def test_views_that_coincide_are_no_pairs() -> None:
     """At a batch of 4 the views 4 x 4 and 4 x 4 are one, at 8 they are two: no tensor has two dimensions that grow.
 
