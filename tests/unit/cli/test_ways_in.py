@@ -16,13 +16,15 @@ from vdnnsim.files.packaged import SCENARIOS, find_file, shipped_folder
 
 
 def test_scenarios_by_name(tmp_path: Path) -> None:
-    """The nearest name is suggested, for a network what would be a scenario; a folder of the name is no file."""
+    """The nearest name is suggested, for a network a scenario, for a model its option; a folder is no file."""
     near = vdnnsim("run", "vgg461", folder=tmp_path, status=1)
     assert near.stdout == ""
     assert "did you mean 'vgg416'?" in near.stderr
     done = vdnnsim("run", "VGG19", folder=tmp_path, status=1)
     assert done.stderr.startswith("vdnnsim: 'VGG19' is a network, expected a scenario that names it, as `workload: {ne")
     assert "vgg19_torchvision" in done.stderr
+    model = vdnnsim("run", "my_model.py:make", folder=tmp_path, status=1)
+    assert "expected a scenario, or in its place `--model my_model.py:make --batch N " in model.stderr
     (tmp_path / "vgg16_64").mkdir()
     assert "vgg16 (64)" in vdnnsim("check", "vgg16_64", folder=tmp_path).stdout
 

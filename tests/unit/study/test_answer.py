@@ -126,6 +126,18 @@ def test_where_nothing_fits_the_answer_is_the_first_line(
     assert "<h1>chain" not in html_text(result)
 
 
+def test_where_host_memory_ends_the_answer_says_how_to_state_it(
+    large: tuple[Scenario, ScenarioResult, Answer],
+) -> None:
+    """By a setting or a profile; not where no row lacks it."""
+    _, result, made = large
+    way = next(way for way in made.ways if way.policy == "save_on_cpu(p)")
+    for reason, is_said in (("needs more than the 64.0 GiB of host memory", True), ("", False)):
+        ways = (msgspec.structs.replace(way, reason=reason),)
+        shown = str(answer_notes(replace(result, answer=Answer(ways))))
+        assert ("`--set host.memory=128GiB`" in shown) is is_said
+
+
 def test_the_first_line_says_what_else_runs_out_or_that_nothing_fits(
     large: tuple[Scenario, ScenarioResult, Answer],
 ) -> None:
