@@ -16,7 +16,6 @@ import msgspec
 from calibration.availability import require_torch
 from calibration.capture.isolation import Answer, file_sha256
 from calibration.capture.request import Request
-from vdnnsim.engine.garbage_collection import collect_rarely
 from vdnnsim.errors import VdnnsimError
 
 _OURS = Path(__file__).parents[2]
@@ -29,7 +28,7 @@ _OF_ITERATION: Final[Mapping[str, Any]] = MappingProxyType(
 def main() -> None:
     """Answer requests; the last arguments are the descriptors of requests and of answers."""
     # Imports of PyTorch took a quarter longer with the collector as it is by default.
-    collect_rarely()
+    gc.set_threshold(200_000)
     asking, telling = map(int, sys.argv[-2:])
     sys.argv[1:] = []
     with os.fdopen(asking, "rb") as asked, os.fdopen(telling, "wb") as told:

@@ -272,9 +272,8 @@ def _device_overflow(
     position, requests = asked[-1].operation, [each.request for each in asked]
     operation = plan.operations[position]
     assert isinstance(operation, Allocate | AllocateExtent)
-    granule_bytes = limits.granule_bytes
-    sizes = {request.key: round_up(request.nbytes or 0, granule_bytes) for request in requests[:-1]}
-    requested_bytes = round_up(requests[-1].nbytes or 0, granule_bytes)
+    sizes = {request.key: round_up(request.nbytes or 0, limits.granule_bytes) for request in requests[:-1]}
+    requested_bytes = round_up(requests[-1].nbytes or 0, limits.granule_bytes)
     return DoesNotFit(
         plan=plan,
         pool=Pool.DEVICE,
