@@ -19,6 +19,9 @@ EAGER: Final = (
 )
 _REPLICATED: Final = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
+_WRAPPER: Final = "compile_wrapper"
+"""The function that PyTorch puts around what torch.compile made."""
+
 
 class Scheduled(nn.Module):
     """The stages of a rank of a pipeline, which a user's code has made, with their schedule."""
@@ -68,7 +71,8 @@ def is_in_compiled_call() -> bool:
     if dynamo is None or dynamo._stance.stance == "force_eager":  # noqa: SLF001 - there is no public one
         return False
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as `inspect.currentframe`
-    while frame is not None and frame.f_code.co_filename != dynamo.__file__:
+    # What is kept from being compiled, as a checkpoint, is called from that file, too.
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != (dynamo.__file__, _WRAPPER):
         frame = frame.f_back
     return frame is not None
 

@@ -58,7 +58,7 @@ def test_a_card_has_the_rates_of_its_profile_and_the_properties_of_its_chip() ->
         "THREADS_PER_SM": "1536", "BLOCKS_PER_SM": "24", "REGISTERS_PER_SM": "65536",
         "SHARED_MEMORY_PER_SM_BYTES": str(100 * KIB), "SHARED_MEMORY_PER_BLOCK_BYTES": str(99 * KIB),
         "L2_BYTES": str(72 * MIB), "CLOCK_HZ": "2520000000", "H2D_BYTES_PER_S": "25100000000",
-        "COPY_LATENCY_S": "1e-05", "DRAM_BYTES_PER_S": "1008000000000", "FLOP_PER_S": "82580000000000",
+        "COPY_LATENCY_S": "1e-05", "DRAM_BYTES_PER_S": "1008000000000", "FLOP_PER_S": "89460000000000",
         "LAUNCH_S": "3.837e-06", "ISSUE_S": "5e-06", "PIN_BYTES_PER_S": "9100000000", "PIN_LATENCY_S": "0.0023",
         "CLOCK": "virtual", "COPIES": "now",
     }  # fmt: skip

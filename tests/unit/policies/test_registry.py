@@ -30,7 +30,7 @@ def test_short_forms_and_mappings() -> None:
 @pytest.mark.parametrize("name", TYPES)
 def test_a_label_resolves_to_its_policy(name: str) -> None:
     """With every option at another value than its default: another choice or truth value, one more, 20 us or MiB."""
-    texts = {"35 us": "20 us", "whole": "20 MiB", "auto": "20 MiB", "20 s": "30 s"}
+    texts = {"35 us": "20 us", "whole": "20 MiB", "auto": "20 MiB", "60 s": "30 s"}
     others: dict[str, object] = {}
     for option in msgspec.structs.fields(TYPES[name]):
         if isinstance(option.default, bool):
