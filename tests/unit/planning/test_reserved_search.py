@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from tests.unit.planning.test_fitting import LINKS, Places, fitting
+from vdnnsim.planning import reserved_search
 from vdnnsim.planning.effort import RESERVED, UNLIMITED, Effort
 from vdnnsim.planning.fitting import Candidate
 from vdnnsim.planning.fluid_bound import Optimum, optimum_of
@@ -68,12 +69,12 @@ class Addresses(Places):
         return replace(found, lacking_bytes=self._lacking_bytes, tries=1 if self._lacking_bytes else 4)
 
 
-def search(places: Places, effort: Effort = UNLIMITED) -> tuple[ReservedSearch, list[int]]:
+def search(places: Places, effort: Effort = UNLIMITED, least_bytes: int = LEAST) -> tuple[ReservedSearch, list[int]]:
     searched = list[int]()
 
     def by_bytes(nbytes: int, *_: object) -> Planner:
         searched.append(nbytes)
-        return cast("Planner", Bytes(nbytes))
+        return cast("Planner", Bytes(nbytes, least_bytes))
 
     found = ReservedSearch(by_bytes, places, effort)
     found.search(306)
@@ -114,6 +115,23 @@ def test_no_plan_is_placed_twice() -> None:
     assert places.asked[:2] == [306, 302]
     assert len(places.asked) == len(set(places.asked))
     assert searched[0] == 306
+
+
+def test_plans_of_the_best_order_are_placed_unless_much_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan for 302 B takes 12 s, a fifth more than that for 306 B; with a factor of 1.5 it is placed at once."""
+    monkeypatch.setattr(reserved_search, "FAR", 1.5)
+    found, searched = search(places := Addresses(305))
+    assert seconds_of(found) == pytest.approx(12)
+    assert (places.asked[:2], searched[0]) == ([306, 302], 306)
+
+
+def test_a_search_that_finds_what_had_no_room_does_not_place_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second search finds the plan for 302 B, which the first has placed; all three parts are left in turn."""
+    monkeypatch.setattr(reserved_search, "FAR", 1.5)
+    found, searched = search(places := Addresses(0), least_bytes=100)
+    assert found.found is None
+    assert len(places.asked) == len(set(places.asked))
+    assert searched == [306, 302, 297, 287]
 
 
 def test_a_search_ends_with_its_effort() -> None:
