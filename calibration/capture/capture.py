@@ -124,6 +124,7 @@ def _captured(
             # Among operations of backward, their making would move the others.
             make_states(iteration.optimizers)
         with _as_asked(iteration.model, device) as notes:
+            # Recorded for failures, and for lifetimes on a tape.
             tape = TapeRecorder(gives_away=True) if taped else None
             warm_up = Recorder(ModuleTracker(iteration.own_model), StorageTable(), tape=tape, only_failures=not taped)
             blame(warm_up)
@@ -133,8 +134,7 @@ def _captured(
             if program.layout is not None and program.layout.is_replicated:
                 # The second forward of DistributedDataParallel orders its buckets anew.
                 iteration.run(lambda _: None)
-            first = _recorded(iteration, device, warm_up, blame, notes, TapeRecorder() if taped else None)
-            yield first
+            yield (first := _recorded(iteration, device, warm_up, blame, notes, TapeRecorder() if taped else None))
             for other in others:
                 # What the model keeps from one iteration to the next is constant in it.
                 iteration = iteration.of(other, keeps_nothing=not any(each.constant for each in first[0].storages))

@@ -16,7 +16,7 @@ from typing import Final
 
 from vdnnsim.planning.effort import Effort, steps_of_placing
 from vdnnsim.planning.fitting import NEAR, Candidate
-from vdnnsim.planning.planner import Planner
+from vdnnsim.planning.planner import GOOD, Planner
 from vdnnsim.planning.recompute_search import Order
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -31,8 +31,6 @@ FITTING: Final = 0.05
 """Of that, for a plan of an order."""
 FAR: Final = 1.1
 """Factor to the time of the fastest plan of a search above which others are not placed."""
-GOOD: Final = 0.01
-"""Gap to the bound of a plan that is good enough."""
 
 
 @dataclass
