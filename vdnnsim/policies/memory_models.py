@@ -16,17 +16,22 @@ class _MarkedTrials:
     model: MemoryChoice
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        return self.trials.run_trial(replace(plan, memory_model=self.model))
+        return self.trials.run_trial(_marked(plan, self.model))
 
 
 def in_memory(setting: Setting, model: MemoryChoice) -> Setting:
-    """Return a setting whose plans are placed, and tried, in a memory model."""
+    """Return a setting whose plans are placed, and tried, in a memory model, whatever that of `setting` is."""
     return replace(
         setting,
         known_limits=replace(setting.limits, model=model),
         known_trials=_MarkedTrials(setting.trials, model),
-        placed=lambda plan: setting.place(replace(plan, memory_model=model)),
+        placed=lambda plan: setting.place(_marked(plan, model)),
     )
+
+
+def _marked(plan: TrainingPlan, model: MemoryChoice) -> TrainingPlan:
+    # Of settings within each other, the innermost marks a plan first.
+    return plan if plan.memory_model is not None else replace(plan, memory_model=model)
 
 
 def models_of(setting: Setting) -> dict[MemoryChoice | None, str]:

@@ -19,7 +19,8 @@ from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import optimal
-from vdnnsim.policies.interface import Policy, Setting
+from vdnnsim.policies.interface import Policy, Setting, make_plan
+from vdnnsim.policies.memory_models import in_memory
 from vdnnsim.policies.optimal import AT_ONCE, Optimal
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
@@ -117,6 +118,17 @@ def test_a_plan_for_memory_reserved_ahead_depends_on_no_clock() -> None:
     asked = [replace(setting, deadline=Deadline(((count(step=each).__next__, 10**9),))) for each in (1, 10)]
     first, second = map(Optimal().plan, asked)
     assert first == second == Optimal().plan(setting)
+
+
+def test_of_memory_models_within_each_other_the_innermost_counts() -> None:
+    """The chain takes two workspaces of 8.125 MiB and some kB, which leave no 2 MiB of 17 for a segment of small blocks."""
+    ahead = in_memory(machine_with(17).setting(), AHEAD)
+    by_bytes = in_memory(ahead, MemoryModel.IDEAL)
+    plan = make_plan(PyTorch(), by_bytes)
+    assert by_bytes.trials.run_trial(plan).fits
+    assert isinstance(by_bytes.place(plan), Placement)
+    assert not ahead.trials.run_trial(plan).fits
+    assert not isinstance(ahead.place(plan), Placement)
 
 
 def test_segments_that_grow_as_set_are_reserved_ahead() -> None:
