@@ -121,7 +121,7 @@ def test_a_plan_for_memory_reserved_ahead_depends_on_no_clock() -> None:
 
 
 def test_of_memory_models_within_each_other_the_innermost_counts() -> None:
-    """The chain takes two workspaces of 8.125 MiB and some kB, which leave no 2 MiB of 17 for a segment of small blocks."""
+    """The chain takes two workspaces of 8.125 MiB and some kB, which of 17 leave none for a segment of small blocks."""
     ahead = in_memory(machine_with(17).setting(), AHEAD)
     by_bytes = in_memory(ahead, MemoryModel.IDEAL)
     plan = make_plan(PyTorch(), by_bytes)
