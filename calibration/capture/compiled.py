@@ -25,13 +25,14 @@ from torch._functorch import partitioners
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.fx_passes import post_grad
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from calibration.capture.cuda import recurrent
 from calibration.capture.fake_tensors import FakeTensors
-from calibration.capture.inductor_card import CUDA, card, decomposing_for_cuda, move, propagate
+from calibration.capture.inductor_card import CUDA, card, decomposing_for_cuda, move, propagate, reinplace
 from calibration.capture.recorder import Recorder
 from calibration.capture.schemas import arguments_of
 from calibration.capture.wrapped import is_sharded, refuse_compiled
@@ -111,11 +112,12 @@ def compiling(model: nn.Module, compute_capability: tuple[int, int]) -> Iterator
             programs.append(_program(lowering))
             return SimpleNamespace(call=programs[-1], __file__="", runner=None)
 
-        move(graph, inputs, CUDA)
+        move(graph.graph, inputs, CUDA)
         with (
             card(compute_capability),
             mock.patch.object(GraphLowering, "compile_to_module", load),
             mock.patch.object(inductor, "fake_tensor_prop", propagate),
+            mock.patch.object(post_grad, "reinplace_inplaceable_ops", reinplace),
             mock.patch.object(TritonKernel, "codegen_kernel", _described),
             # It names the version of Triton.
             mock.patch.object(TritonKernel, "inductor_meta_common", dict),

@@ -13,10 +13,11 @@ from unittest import mock
 import torch
 from torch._dynamo import device_interface
 from torch._inductor import compile_fx as inductor
+from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from calibration.capture.as_cuda import multiprocessors_of
 
@@ -90,7 +91,7 @@ def card(compute_capability: tuple[int, int]) -> Iterator[None]:
             DeviceProperties.create.cache_clear()
 
 
-def move(graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device) -> None:
+def move(graph: torch.fx.Graph, inputs: Sequence[Any], device: torch.device) -> None:
     def move(value: object) -> None:
         if isinstance(value, FakeTensor):
             value.fake_device = device
@@ -99,18 +100,31 @@ def move(graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.devic
         return device if isinstance(value, torch.device) else value
 
     tree_map(move, list(inputs))
-    for node in graph.graph.nodes:
+    for node in graph.nodes:
         tree_map(move, node.meta.get("val"))
-        if node.op == "call_function":
+        given = tree_leaves((node.args, node.kwargs))
+        # Inductor takes a node with new arguments for a changed one.
+        if node.op == "call_function" and any(isinstance(each, torch.device) for each in given):
             node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
 
 
 def propagate(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:  # noqa: ANN401 - Inductor's
     """Find the shapes of a graph on the CPU: some operators of Python ask CUDA for its device."""
+    with _on_cpu(graph.graph, inputs):
+        return _PROPAGATE(graph, inputs, **options)
+
+
+def reinplace(updater: Any, graph: torch.fx.Graph) -> None:  # noqa: ANN401 - Inductor's
+    """Let operators write over their inputs, as Inductor does: PyTorch without CUDA cannot copy there."""
+    with _on_cpu(graph):
+        reinplace_inplaceable_ops(updater, graph)
+
+
+@contextmanager
+def _on_cpu(graph: torch.fx.Graph, inputs: Sequence[Any] = ()) -> Iterator[None]:
     move(graph, inputs, _CPU)
-    mode = _PROPAGATE(graph, inputs, **options)
+    yield
     move(graph, inputs, CUDA)
-    return mode
 
 
 class _LooksLikeCuda(str):

@@ -106,7 +106,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         loss_chunks: slices of the tokens; cross entropy of each is computed apart, in a checkpoint.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
-        compile: whether torch.compile compiles the model, without the loss; replay it with `execution="compiled"`.
+        compile: whether torch.compile compiles the model, without the loss.
         parallel: a layout over several GPUs, one rank of which is captured: `ddp=8`, `zero1=8`, `fsdp=8`, `zero2=8`,
             `hsdp=2x4`, `tp=8` or `fsdp=4,tp=2`; `batch` is that of a rank, or of the ranks of `tp` together. `ranks=8`
             takes a function that returns a model that is wrapped for eight, `ranks=8,pp=2` one that returns the

@@ -194,14 +194,20 @@ def run_and_answer(
 
 
 def scenario_of_step(
-    step: object, hardware: object, policy: str | Sequence[str], memory_model: str = "pytorch", execution: str = "eager"
+    step: object,
+    hardware: object,
+    policy: str | Sequence[str],
+    memory_model: str = "pytorch",
+    execution: str | None = None,
 ) -> LoadedScenario:
     """Return the scenario of a captured step, whose words are those of `simulate`."""
     from vdnnsim.engine.host import Execution
     from vdnnsim.scenario.captured import scenario_of
 
-    way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
-    profile, model = profile_named(hardware, Path()), model_of(_step_of(step), way)
+    captured = _step_of(step)
+    named = execution or ("compiled" if captured.compiled else "eager")
+    way = Entry("", "execution", named, CaptureError).choice(Execution, "a way of execution")
+    profile, model = profile_named(hardware, Path()), model_of(captured, way)
     scenario = scenario_of(model, model.base.model, profile, policies_named(policy), way)
     return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path())
 
@@ -212,7 +218,7 @@ def simulate(
     policy: str | Sequence[str] = "pytorch",
     *,
     memory_model: str = "pytorch",
-    execution: str = "eager",
+    execution: str | None = None,
     time_limit: str | None = None,
 ) -> Simulation:
     """Replay a captured model on a machine; if it does not fit, try what would make it fit.
@@ -223,7 +229,8 @@ def simulate(
         policy: one as a scenario names it, `vdnn_all(m)`, or several.
         memory_model: the allocator, as in a scenario; `pytorch` is PyTorch's caching allocator,
             `pytorch(expandable_segments:True)` with this in PYTORCH_ALLOC_CONF.
-        execution: `eager`, `cuda_graphs`, or `compiled`; of a step captured eagerly, that fuses operators by rule.
+        execution: `eager`, `cuda_graphs`, or `compiled`; of a step captured eagerly, that fuses operators by rule. By
+            default as it was captured.
         time_limit: as of `LoadedScenario.run`.
 
     Returns:

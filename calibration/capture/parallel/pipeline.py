@@ -65,6 +65,9 @@ class _ScheduledStage(PipelineStage):
 
     _warmup_forward_vote = _warmup_backward_result = _agreed
 
+    def _validate_fwd_outputs(self, outputs: tuple[torch.Tensor, ...]) -> None:
+        """Accept results of any shape, as PyTorch 2.12 and later do: the last stage's are sent to no other."""
+
 
 @dataclass
 class Pipeline:
@@ -89,7 +92,9 @@ class Pipeline:
         """Memory for what is received, of each micro-batch, from the first iteration on."""
         for stage in self.stages:
             for infos in (*stage.args_recv_info.values(), *stage.grad_recv_info.values()):
-                yield from (each.buffer for each in infos if isinstance(each.buffer, torch.Tensor))
+                # What the first stage is given has none.
+                found = (getattr(each, "buffer", None) for each in infos)
+                yield from (each for each in found if isinstance(each, torch.Tensor))
 
     def run(self, batches: Sequence[Given], enter: Callable[[Phase], object]) -> list[torch.Tensor]:
         """Run forward and backward of all micro-batches; return the losses, which the last stage has.
@@ -219,7 +224,7 @@ def _given(
     if count != len(batches):
         raise CaptureError(f"accumulate: found {len(batches)} micro-batches, expected {count}, as the schedule has")
     for each in stages:
-        knows_shapes = type(each) is PipelineStage and each._user_meta.is_complete_for_forward()  # noqa: SLF001
+        knows_shapes = type(each) is PipelineStage and _knows_shapes(each)
         if each.group_size != layout.pipeline or each.stage_index_to_group_rank[each.stage_index] != layout.position:
             raise CaptureError(
                 f"{found} stage {each.stage_index} in a group of {each.group_size} ranks, expected stages along the "
@@ -235,6 +240,13 @@ def _given(
     schedule._loss_fn, schedule._has_backward = lambda output, _: loss(output), True  # noqa: SLF001
     is_last = any(each.is_last for each in stages)
     return Pipeline(model, stages, schedule, torch.empty(count) if is_last else None)
+
+
+def _knows_shapes(stage: Any) -> bool:  # noqa: ANN401 - what it has depends on the version
+    """Return whether a user's stage was given the shapes of what it takes and returns."""
+    if hasattr(stage, "_user_meta"):
+        return bool(stage._user_meta.is_complete_for_forward())  # noqa: SLF001 - PyTorch has no public one
+    return stage.inputs_meta is not None  # PyTorch 2.11
 
 
 def _ends(layout: Layout) -> Any:  # noqa: ANN401 - PyTorch's annotation is the same

@@ -124,6 +124,27 @@ def test_stochastic_depth_is_compiled() -> None:
     )
 
 
+class Attention(nn.Module):
+    """Attention of two heads, whose queries, keys and values are slices of one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stacked = nn.Linear(16, 48, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.stacked(x).view(4, 32, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        total: torch.Tensor = nn.functional.scaled_dot_product_attention(query, key, value).sum()
+        return total
+
+
+def test_gradients_of_slices_are_written_into_one_tensor() -> None:
+    """That of the product, 3 x 4 x 2 x 32 x 8 floats, into which a pass of Inductor scatters three gradients."""
+    step = vdnnsim.capture(Attention(), torch.ones(4, 32, 16), loss=lambda y: y, optimizer="sgd", compile=True)
+    (gradient,) = (each for each in step.operations if each.phase is Phase.BACKWARD and each.work and "mm" in each.name)
+    read = {step.storages[step.tensors[each.memory].storage].nbytes for each in gradient.operands if each.access.reads}
+    assert 3 * 4 * 2 * 32 * 8 * 4 in read
+
+
 def test_recurrent_layers_are_those_of_cudnn() -> None:
     """Its reserve for backward is among what is saved."""
 
@@ -152,9 +173,11 @@ def test_autocast_of_the_caller_stays_as_it_was() -> None:
 
 
 def test_it_is_replayed_compiled_alone(step: Captured) -> None:
-    assert vdnnsim.simulate(step, "rtx_4090", execution="compiled").result.fits_surely
+    found = vdnnsim.simulate(step, "rtx_4090")
+    assert found.to_pandas().equals(vdnnsim.simulate(step, "rtx_4090", execution="compiled").to_pandas())
+    assert not vdnnsim.machines(step, "rtx_4090", "t4").to_pandas().empty
     with pytest.raises(ScenarioError, match="expected 'compiled'"):
-        vdnnsim.simulate(step, "rtx_4090")
+        vdnnsim.simulate(step, "rtx_4090", execution="eager")
 
 
 def test_what_cannot_be_compiled_is_refused() -> None:
