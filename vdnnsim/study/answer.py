@@ -44,6 +44,9 @@ _MOST_TRIALS: Final = 3
 _MARGIN: Final = 1.04
 """By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
 
+_GROWING: Final = 1.1
+"""Memory that is held, over the card's, up to which segments that grow are tried for micro-batches."""
+
 
 def answer(
     scenario: Scenario,
@@ -115,7 +118,7 @@ class _Asking:
         yield from self._searched(asked)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
-        """Yield another loop; where it checkpoints and nothing fits also its micro-batches, else growing segments."""
+        """Yield another loop, in growing segments too if it lacks pieces; its parts if it checkpoints and none fits."""
         model = self.replays.scenario.captured
         assert model is not None, "the scenario is of a captured model"
         if not model.can_be_in_any_loop:
@@ -143,12 +146,10 @@ class _Asking:
         self.loops.append(replays)
         plain = replays.without_limit.plain(PLAIN)
         yield plain
-        needs_parts = loop.checkpointing and not any(way.fits for way in self.done)
-        parts = list(self._micro_batches(replays, PLAIN)) if needs_parts else []
-        yield from parts
-        can_grow = replays.scenario.memory_model is MemoryModel.PYTORCH
-        if plain.in_pieces and can_grow and not any(way.fits for way in parts):
+        if plain.in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
             yield replays.with_growing_segments(PLAIN)
+        if loop.checkpointing and not any(way.fits for way in self.done):
+            yield from self._micro_batches(replays, PLAIN)
 
     def _policies(self, replays: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
         """Yield policies that were not asked about."""
@@ -194,7 +195,8 @@ class _Asking:
     def _micro_batches(self, replays: AnswerReplays, name: str, *, are_likely: bool = True) -> Iterator[Way]:
         """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
 
-        Nothing where an estimate says otherwise than `are_likely` whether any fit.
+        The last that nearly fit are also yielded in growing segments. Nothing where an estimate says otherwise than
+        `are_likely` whether any fit.
         """
         size, label = replays.workload.part_size, replays.named(name).label
         known = [way.held_bytes for way in self.done if way.policy == label and way.loop == replays.loop]
@@ -206,12 +208,16 @@ class _Asking:
         likely = [each for each in parts if _estimated(replays, held_bytes, size // each) <= most]
         if bool(likely) is not are_likely:
             return
-        likely = likely or parts[-1:]
-        for number, each in enumerate(likely[:_MOST_TRIALS], start=1):
+        likely, nearly = (likely or parts[-1:])[:_MOST_TRIALS], 0
+        for each in likely:
             way = replays.divided(name, each)
-            if way.fits or not way.iteration_s or number == min(len(likely), _MOST_TRIALS):
+            if not way.fits and 0 < way.held_bytes <= _GROWING * way.memory_bytes:
+                nearly = each
+            if way.fits or not way.iteration_s or each == likely[-1]:
                 yield way
-                return
+                break
+        if nearly and replays.scenario.memory_model is MemoryModel.PYTORCH:
+            yield replays.growing.divided(name, nearly)
 
     def _smaller_batch(self) -> Iterator[Way]:
         """Yield the largest batch that fits in a plain loop."""

@@ -156,9 +156,14 @@ class AnswerReplays:
     def plain(self, name: str) -> Way:
         return self.tried(name, self.scenario)
 
+    @property
+    def growing(self) -> Self:
+        """These in segments that grow."""
+        return replace(self, scenario=replace(self.scenario, memory_model=GROWING))
+
     def with_growing_segments(self, name: str) -> Way:
         """Replay a policy in a plain loop, in segments that grow."""
-        return self.tried(name, replace(self.scenario, memory_model=GROWING))
+        return self.growing.plain(name)
 
     def row(self, name: str, scenario: Scenario, deadline: Deadline = NEVER) -> PolicyResult | str:
         """Return the result of a policy, or why there is none."""

@@ -334,6 +334,27 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
     )
 
 
+@pytest.mark.parametrize(("more", "tried"), [(1.05, [(1, False), (2, True)]), (1.2, [(1, False)])])
+def test_micro_batches_that_nearly_fit_are_tried_in_segments_that_grow(
+    more: float, tried: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four samples: parts of two, which take 5 % more than there is; not if it were 20 %. One at a time fits."""
+    scenario = replace(asked(CapturedModel(chain(4), chain(2)), MIB), memory_model=MemoryModel.PYTORCH)
+    asking = _Asking(AnswerReplays.begin(scenario, run_scenario(scenario), TYPES, ReplayBudget()))
+
+    def divided(replays: AnswerReplays, name: str, parts: int) -> Way:
+        held = MIB // 2 if parts == 4 else int(more * MIB)
+        way = replays.untried(name, replays.scenario, Change.MICRO_BATCHES)
+        return msgspec.structs.replace(way, batch_size=4 // parts, iteration_s=1.0, held_bytes=held, reason="")
+
+    monkeypatch.setattr(AnswerReplays, "divided", divided)
+    whole = asking.replays.untried("pytorch", scenario)
+    asking.done.append(msgspec.structs.replace(whole, held_bytes=2 * MIB, reason=""))
+    monkeypatch.setattr("vdnnsim.study.answer._estimated", lambda *_: 0)
+    found = list(asking._micro_batches(asking.replays, "pytorch"))  # noqa: SLF001
+    assert [(way.batch_size, way.expandable) for way in found] == tried
+
+
 def test_checkpoints_of_blocks_are_tried_in_micro_batches_where_nothing_fits() -> None:
     """Of the whole batch, in a loop whose step is the same as without it; a way that fits leaves them out.
 
