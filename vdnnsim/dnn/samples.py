@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.layers import LayerKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def sample_of(graph: LayerGraph) -> Sample:
     shape = first.shape
     if shape.steps == 1:
         return Sample(graph.sample)
-    if any(graph.layers[consumer].kind is LayerKind.EMBEDDING for consumer in first.consumers):
+    if first.holds_indices:
         return Sample("sequence", "token", shape.steps)
     if shape.height * shape.width > 1:
         return Sample("video", "frame", shape.steps)
