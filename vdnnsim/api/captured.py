@@ -95,8 +95,9 @@ def capture(  # noqa: PLR0913  # the words of the command
         tokens: T, the tokens of a sequence, for a model by name or file.
         mode: `training` or `inference`.
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
-        optimizer: a name or class as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; `adamw_for_loop`, which
-            is `foreach=False`; `adam8bit` or `adamw8bit` of bitsandbytes, which need not be installed; or `none`.
+        optimizer: a name or class as of `torch.optim`, with PyTorch's defaults; `momentum`, and `momentum_decay` with
+            weight decay, of SGD; `adamw_fused`; `adamw_for_loop`, which is `foreach=False`; `adam8bit` or `adamw8bit`
+            of bitsandbytes, which need not be installed; or `none`.
         lora: rank of adapters around every linear layer but that of the output, with all else frozen, as peft's
             `target_modules="all-linear"`.
         accumulate: micro-batches before a step of the optimizer.

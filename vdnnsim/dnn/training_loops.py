@@ -28,6 +28,7 @@ _PLAIN: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
     {
         "sgd": ("SGD", {"lr": 1e-3}),
         "momentum": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
+        "momentum_decay": ("SGD", {"lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-4}),
         "adam": ("Adam", {}),
         "adamw": ("AdamW", {}),
         "adagrad": ("Adagrad", {}),
@@ -37,7 +38,7 @@ _PLAIN: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
         "rmsprop": ("RMSprop", {}),
     }
 )
-_WITH_FUSED: Final = ("sgd", "momentum", "adam", "adamw")
+_WITH_FUSED: Final = ("sgd", "momentum", "momentum_decay", "adam", "adamw")
 """That have a fused kernel on CUDA."""
 _NARROW: Final = MappingProxyType({"adam": "adam8bit", "adamw": "adamw8bit"})
 """Of bitsandbytes."""
@@ -133,8 +134,8 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
     """
     if step.mode is Mode.INFERENCE:
         return ()
-    name, _, kind = step.optimizer.partition("_")
-    fused = Loop(optimizer=f"{name}_fused") if name in _WITH_FUSED and not kind else Loop()
+    name, _, _ = step.optimizer.partition("_")
+    fused = Loop(optimizer=f"{step.optimizer}_fused") if step.optimizer in _WITH_FUSED else Loop()
     is_of_lists = any("._foreach" in each.name for each in step.operations) and step.param_groups == 1
     first = Loop()
     if temporary_bytes(step) > LARGE * room_bytes:

@@ -93,6 +93,24 @@ def test_temporaries_are_of_one_group_or_one_parameter() -> None:
     assert grouped - single == 4 * (2 * 420 - 2 * 400 - 20)
 
 
+@pytest.mark.parametrize(("optimizer", "copied"), [("momentum_decay", 6 * 420), ("momentum_decay_for_loop", 400)])
+def test_weight_decay_adds_to_copies_of_gradients(optimizer: str, copied: int) -> None:
+    """Of 6 x (400 + 20) elements as a list, of the largest parameter alone in a loop.
+
+    Beside them are parameters, gradients and states, the batch of 2 x 20 and the loss.
+    """
+    step = capture(program(deep, wide, optimizer=optimizer), CaptureDevice())
+    assert step.peak_live_bytes == 4 * (3 * 6 * 420 + 2 * 20 + 1 + copied)
+
+
+def test_a_fused_kernel_adds_weight_decay_in_place() -> None:
+    decaying, plain = (
+        capture(program(deep, wide, optimizer=each), CaptureDevice()).peak_live_bytes
+        for each in ("momentum_decay_fused", "momentum_fused")
+    )
+    assert decaying == plain
+
+
 @pytest.mark.parametrize("optimizer", ["adamw_fused", "adamw8bit", "momentum_for_loop", "radam"])
 @pytest.mark.parametrize("changes", [{}, BACKWARD, {"param_groups": 2}], ids=["whole", "in backward", "in groups"])
 def test_one_model_is_captured_with_several_optimizers(optimizer: str, changes: dict[str, Any]) -> None:

@@ -51,6 +51,11 @@ def test_an_update_grows_by_its_temporaries() -> None:
         (linear(), 20, ["adamw_fused", "adamw_fused in backward", "adamw8bit", "adamw8bit in backward"]),
         (linear("adamw_fused"), 100, ["updates in backward", "adamw8bit"]),
         (linear(), 1000, []),
+        (
+            msgspec.structs.replace(linear(), optimizer="momentum_decay"),
+            100,
+            ["momentum_decay_fused", "momentum_decay_fused in backward"],
+        ),
         (msgspec.structs.replace(linear(), optimizer="radam"), 100, ["updates in 8 groups", "updates in backward"]),
         (msgspec.structs.replace(linear(), optimizer="radam", param_groups=2), 100, ["updates in backward"]),
         (linear("adamw8bit", in_backward=True), 100, []),

@@ -62,7 +62,8 @@ def optimizer_line(step: CapturedStep, loop: Loop, parameters: str = "model.para
     name, options = OPTIMIZERS[loop.optimizer or step.optimizer]
     module = "bitsandbytes.optim" if name.endswith("8bit") else "torch.optim"
     # All else is the user's own.
-    words = "".join(f", {key}={value}" for key, value in options.items() if key in ("fused", "foreach", "momentum"))
+    told = ("fused", "foreach", "momentum", "weight_decay")
+    words = "".join(f", {key}={value}" for key, value in options.items() if key in told)
     return f"optimizer = {module}.{name}({parameters}{words})"
 
 
