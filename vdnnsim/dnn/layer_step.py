@@ -260,7 +260,8 @@ class _StepBuilder:
             case Phase.FORWARD:
                 # Inference knows the moments of the batch, so no sums come before the first value.
                 known = not self._training and work.statistics is not None and work.statistics.of_batch
-                return x * (1 if known else work.passes) + rows + 2 * narrow + y + statistics
+                x *= (1 if known else work.passes) + 2 * work.copies * self._training
+                return x + rows + 2 * narrow + y + statistics
             case Phase.BACKWARD_WEIGHTS:
                 return x + y + 2 * narrow + (2 * rows if layer.shares_weights else weights)
             case Phase.BACKWARD_DATA:

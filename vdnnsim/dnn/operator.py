@@ -86,6 +86,7 @@ class Work:
         filter_elements: number of weights that one element of Y is a dot product with; 0 where it is none.
         saved_inputs, saved_outputs: positions of the inputs and outputs that backward reads.
         passes: how often forward reads X, and a whole backward its operands, because sums are needed first.
+        copies: how often training copies X, which backward reads, before Y overwrites it.
         lookup: the part of W that forward reads; None for all of it.
         temporaries: elements of intermediate results of backward.
         labels: class indices that a loss reads and saves.
@@ -100,6 +101,7 @@ class Work:
     saved_outputs: tuple[int, ...] = ()
     statistics: Statistics | None = None
     passes: int = 1
+    copies: int = 0
     lookup: Lookup | None = None
     random: bool = False
     temporaries: int = 0

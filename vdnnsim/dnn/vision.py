@@ -52,7 +52,8 @@ class TransposedConvolution(Operator):
 class Relu6(Operator):
     """A rectifier that clamps above 6, too, whose backward needs Y alone.
 
-    PyTorch's reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` saves a copy before it overwrites it.
+    PyTorch's reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` saves a copy before it overwrites it if
+    a gradient is asked for.
     """
 
     over_input: bool = True
@@ -69,11 +70,11 @@ class Relu6(Operator):
         return Relu6(over_input=rule is SavingRule.PAPER)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:
-        """One an element; autograd's copy reads X and writes it, beside what then reads that and writes Y."""
+        """One an element."""
         work = Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements)
         if rule is SavingRule.PAPER:
             return replace(work, saved_outputs=(0,))
-        return replace(work, saved_inputs=(0,), passes=3)
+        return replace(work, saved_inputs=(0,), copies=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,16 @@ def test_a_rectifier_that_cuts_off_keeps_what_the_rule_says() -> None:
     assert Relu6().under(SavingRule.PAPER) == Relu6()
 
 
+@pytest.mark.parametrize(("mode", "moved"), [(Mode.TRAINING, 4), (Mode.INFERENCE, 2)])
+def test_a_rectifier_that_cuts_off_copies_x_where_it_is_trained(mode: Mode, moved: int) -> None:
+    """X is read and Y written; autograd's copy, which inference does not make, reads X once more and writes it."""
+    net = GraphBuilder("cut off", PICTURE)
+    graph = net.build(net.append("relu6", Relu6(), (net.conv("conv", 0, 4, 1, relu=False),)).output)
+    workload = Workload(saved_by(graph, SavingRule.AUTOGRAD), 3, mode=mode)
+    relu6 = workload.graph.layers[1]
+    assert workload.bytes_moved(relu6, F) == moved * workload.map_bytes(relu6.output)
+
+
 @pytest.mark.parametrize(("size", "saved"), [(1, ()), (2, (1,)), (4, (1,))])
 def test_an_adaptive_average_keeps_its_input_unless_it_is_the_mean(size: int, saved: tuple[int, ...]) -> None:
     """Of 4x4 pixels: windows of 4, 2 or 1 squared; each of 16 elements of 3 channels counts once."""
