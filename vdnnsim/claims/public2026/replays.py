@@ -195,7 +195,8 @@ class PublicRuns:
     def _made(self, setup: Setup, batch_size: int) -> Workload:
         built = BUILT.get(setup.network)
         if built is not None and setup.image in (None, _BUILT_IMAGE) and not setup.channels_last:
-            optimizer = Optimizer(setup.optimizer)
+            # Built networks are updated without weight decay.
+            optimizer = Optimizer(setup.optimizer.removesuffix("_decay"))
             return Workload.in_precision(build_network(built), batch_size, setup.precision, optimizer, setup.mode)
         return CapturedWorkload.of(self._step(setup, batch_size))
 
