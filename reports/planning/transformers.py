@@ -1,6 +1,8 @@
 """How near `optimal` comes to its bound on transformers: `python -m reports.planning.transformers [NAME]...`.
 
-Takes some hour of one core. Rows of other models, cards or memories are kept.
+Takes some hour of one core. Rows of other models, cards or memories are kept, and with `--resume` those of the commit
+that is checked out, so that it goes on where it was ended; several may run side by side, each for models or cards of
+its own.
 """
 
 import math
@@ -17,6 +19,7 @@ from reports.planning.bounds import read_rows
 from reports.planning.models import MODELS
 from vdnnsim.api.captured import capture
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.files.atomic import alone_in
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -44,6 +47,11 @@ COMMIT_DIGITS: Final = 8
 OPTIMAL: Final = Optimal(time_limit="30 s")
 AIMS: Final = ((0.02, 3 / 4), (0.05, 9 / 10))
 """Gaps, and the part of the rows that should be within."""
+
+
+def place(model: str, card: str, memory: str) -> tuple[int, int, int]:
+    """Return where a row stands on the page."""
+    return list(MODELS).index(model), CARDS.index(card), MEMORIES.index(memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class Row:
     @property
     def place(self) -> tuple[int, int, int]:
         """Where it stands on the page."""
-        return list(MODELS).index(self.model), CARDS.index(self.card), MEMORIES.index(self.memory)
+        return place(self.model, self.card, self.memory)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -128,8 +136,7 @@ def rows_of(name: str, card: str, workload: CapturedWorkload, memories: Sequence
     problem = problem_of(iteration(workload), workload, machine.costs, 0, setting.limits.granule_bytes)
     floor = max(map(floor_bytes, problem.kernels))
     card_bytes = setting.limits.device_bytes
-    source = source_commit()
-    commit = "" if source is None else source.hash[:COMMIT_DIGITS]
+    commit = _commit()
 
     def row(memory: str, nbytes: int) -> Row:
         small = simulator(workload, server, nbytes)
@@ -156,6 +163,11 @@ def rows_of(name: str, card: str, workload: CapturedWorkload, memories: Sequence
         if found.fits:
             yield found
             return
+
+
+def _commit() -> str:
+    source = source_commit()
+    return "" if source is None else source.hash[:COMMIT_DIGITS]
 
 
 def transformers_page(rows: Sequence[Row]) -> str:
@@ -195,23 +207,29 @@ def _missed(row: Row) -> str:
 @click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent, help="Where to write.")
 @click.option("--card", "cards", multiple=True, type=click.Choice(CARDS), default=CARDS)
 @click.option("--memory", "memories", multiple=True, type=click.Choice(MEMORIES), default=MEMORIES)
+@click.option("--resume", is_flag=True, help="Keep the rows of the commit that is checked out.")
 @click.argument("names", nargs=-1, type=click.Choice(list(MODELS)))
-def main(out: Path, cards: Sequence[str], memories: Sequence[str], names: Sequence[str]) -> None:
+def main(out: Path, cards: Sequence[str], memories: Sequence[str], names: Sequence[str], *, resume: bool) -> None:
     """Compute the table again, or the rows of some models, and the page."""
-    path = out / "transformers.csv"
+    path, commit = out / "transformers.csv", _commit()
+    kept = {each.place for each in read_rows(path, Row) if resume and each.commit == commit}
     for name in names or MODELS:
+        left = {card: [each for each in memories if place(name, card, each) not in kept] for card in cards}
+        if not any(left.values()):
+            continue
         model = MODELS[name]
         step = capture(
             model.make, model.inputs(), loss=lambda loss: loss, precision=model.precision, optimizer="adamw_fused"
         )
         workload = CapturedWorkload.of(step)
         for card in cards:
-            for row in rows_of(name, card, workload, memories):
+            for row in rows_of(name, card, workload, left[card]):
                 click.echo("  ".join(row.cells), err=True)
-                rows = [*(each for each in read_rows(path, Row) if each.place != row.place), row]
-                rows.sort(key=lambda each: each.place)
-                write_csv(path, COLUMNS, map(astuple, rows))
-                (out / "transformers.md").write_text(transformers_page(rows))
+                with alone_in(out):
+                    rows = [*(each for each in read_rows(path, Row) if each.place != row.place), row]
+                    rows.sort(key=lambda each: each.place)
+                    write_csv(path, COLUMNS, map(astuple, rows))
+                    (out / "transformers.md").write_text(transformers_page(rows))
 
 
 if __name__ == "__main__":
