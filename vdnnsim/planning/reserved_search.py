@@ -1,9 +1,10 @@
 """Plans for memory that is reserved ahead: searched by bytes, and placed at addresses.
 
 Whether a plan has room among addresses is a matter of a few MiB in gaps. So a search offers several: its fastest, and
-plans of its best order that leave more and more of the memory free, until one has room. As segments take more than what
-lies in them, of every plan about as much, the next search is for that much less, and a part that is left for gaps; and
-so on until the fastest plan of a search is slower than one that has room.
+plans of its best order that leave more and more of the memory free, until one has room; the next search, for as much
+as that one takes, finds faster ones. As segments take more than what lies in them, of every plan about as much, further
+searches are for that much less, and a part that is left for gaps; and so on until the fastest plan of a search is
+slower than one that has room.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -52,6 +53,8 @@ class ReservedSearch:
     bound_s: float = 0.0
     # For which plans may have room: segments take more than what lies in them.
     _most_bytes: int = 0
+    # For which the fastest that has room was made.
+    _roomy_bytes: int = 0
     _orders: list[Order] = field(default_factory=list)
     _refused: set[Hashable] = field(default_factory=set)
 
@@ -59,13 +62,25 @@ class ReservedSearch:
         """Search in so much memory, and then in less."""
         self._most_bytes = nbytes
         least_bytes, before_bytes = self._search(nbytes), nbytes
+        roomy_bytes = self._roomy_bytes
+        if 0 < roomy_bytes < nbytes and not self._is_over:
+            self._search(roomy_bytes)
         for part in LEFT:
             # At most half of what is left above the least memory of any plan.
             less_bytes = max(self._most_bytes - int(part * nbytes), (self._most_bytes + least_bytes) // 2)
-            is_good = self.found_s <= self.bound_s * (1 + GOOD)
-            if is_good or self.effort.is_over or not 0 < least_bytes < less_bytes < before_bytes:
+            is_known = less_bytes <= roomy_bytes and self._is_near
+            if is_known or self._is_over or not 0 < least_bytes < less_bytes < before_bytes:
                 break
             least_bytes, before_bytes = self._search(less_bytes), less_bytes
+
+    @property
+    def _is_over(self) -> bool:
+        return self.effort.is_over or self.found_s <= self.bound_s * (1 + GOOD)
+
+    @property
+    def _is_near(self) -> bool:
+        """Whether no plan for less is faster; of whole buffers one may be, where so many are badly filled."""
+        return self.found_s <= self.bound_s * FAR
 
     def _search(self, nbytes: int) -> int:
         """Place plans for so many bytes, the fastest first, until one has room.
@@ -81,8 +96,7 @@ class ReservedSearch:
             return 0
         self._orders += planner.best.orders
         if self._is_slow(best) or self._has_room(planner, best):
-            # Of whole buffers fewer bytes may be faster, where so many are badly filled.
-            return 0 if self.found_s <= self.bound_s * FAR else planner.question.least_bytes
+            return 0 if self._is_near else planner.question.least_bytes
         for order in self._leaner(planner, nbytes):
             made = None if self.effort.is_over else planner.fitted(order, self.effort.part(FITTING))
             if made is None or made.seconds > best.seconds * FAR or self._is_slow(made):
@@ -103,6 +117,7 @@ class ReservedSearch:
         self.effort.spend(steps_of_placing(placed, len(timetable.options)))
         if isinstance(placed, Placement):
             self.found, self.found_s = planner.certified(made, complete=not self.effort.is_cut), made.seconds
+            self._roomy_bytes = timetable.movement.problem.capacity_bytes
             return True
         self._refused.add(timetable.decisions)
         if placed.tries == 1:
