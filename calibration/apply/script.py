@@ -54,6 +54,7 @@ class Script:
         self._watching = ExitStack()
         self._first = ExitStack()
         self._on_host = ExitStack()
+        self._eagerly = ExitStack()
         self._recorder: LossRecorder | None = None
         self._running: nn.Module | None = None
         self._saved: dict[int, int] = {}
@@ -77,10 +78,9 @@ class Script:
         self._watching.close()
         self._first.close()
         self._on_host.close()
+        self._eagerly.close()
         torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
         torch.compile = self._compile
-        if self._compiles:
-            torch.compiler.set_stance("default")
 
     @property
     def missed(self) -> str:
@@ -133,7 +133,7 @@ class Script:
         if not self._compiles and not isinstance(getattr(function, "__self__", function), nn.Module):
             self._compiles = True
             self._say("torch.compile: what it compiles runs eagerly here, for a plan is of operators")
-            torch.compiler.set_stance("force_eager")
+            self._eagerly.enter_context(torch.compiler.set_stance("force_eager"))
         return self._compile(*args, **kwargs)
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own

@@ -199,6 +199,21 @@ def test_a_compiled_function_runs_eagerly_and_its_model_is_planned() -> None:
     assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3
 
 
+def test_the_stance_of_the_compiler_is_the_scripts_own_afterwards() -> None:
+    """A script that runs eagerly by its own stance still does: the backend, which notes each call, is never called."""
+    compiled = []
+
+    def backend(graph: nn.Module, _: object) -> nn.Module:
+        compiled.append(graph)
+        return graph
+
+    with torch.compiler.set_stance("force_eager"):
+        with watched():
+            torch.compile(torch.sin, backend=backend)
+        torch.compile(lambda values: values + 1, backend=backend)(batch())
+    assert not compiled
+
+
 def test_a_plan_that_does_not_fit_is_refused() -> None:
     with watched(memory="1 KiB") as script, pytest.raises(SystemExit):
         losses(with_a_criterion)
