@@ -1,6 +1,6 @@
 """Private pools of PyTorch's allocator, from which a planned loop allocates what has its addresses there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import local
 from typing import Any
@@ -63,7 +63,10 @@ def has_states(model: nn.Module) -> bool:
 
 
 class FirstUpdate:
-    """Runs the first update by each optimizer of a model in a pool of its own, so that the states stay there."""
+    """Makes the states of each optimizer of a model in a pool of its own.
+
+    Optimizers of `torch.optim` make them in `_init_group`, but for SGD; of all others the whole first update uses it.
+    """
 
     def __init__(self, model: nn.Module, pools: PrivatePools, number: int) -> None:
         self._parameters = set(map(id, model.parameters()))
@@ -71,22 +74,40 @@ class FirstUpdate:
         hooks = register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ends)
         self._hooks = [*hooks]
         self._before = 0
+        self._initializing: list[torch.optim.Optimizer] = []
 
     def _begins(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401 - arguments of `step`
-        if not optimizer.state and self._is_of_model(optimizer):
+        if optimizer.state or not self._is_of_model(optimizer):
+            return
+        init: Callable[..., Any] | None = getattr(optimizer, "_init_group", None)
+        if init is None or isinstance(optimizer, torch.optim.SGD):
             self._before = self._pools.use(self._number)
+            return
+
+        def within(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the optimizer
+            with self._pools.using(self._number):
+                return init(*args, **kwargs)
+
+        self._initializing.append(optimizer)
+        vars(optimizer)["_init_group"] = within
 
     def _ends(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401 - as above
         if self._is_of_model(optimizer):
             # Hooks are removed later: PyTorch iterates over them now.
             self._pools.use(self._before)
             self._before = 0
+            self._restore()
 
     def end(self) -> None:
         """Remove the hooks, also after an update that failed."""
         self._pools.use(0)
+        self._restore()
         while self._hooks:
             self._hooks.pop().remove()
+
+    def _restore(self) -> None:
+        while self._initializing:
+            del vars(self._initializing.pop())["_init_group"]
 
     def _is_of_model(self, optimizer: torch.optim.Optimizer) -> bool:
         return any(id(each) in self._parameters for group in optimizer.param_groups for each in group["params"])

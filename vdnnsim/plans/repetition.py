@@ -12,6 +12,7 @@ from typing import Final
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.caching import CachingAllocator, pytorch_allocator
 from vdnnsim.memory.online import serve
 from vdnnsim.memory.process import cublas_workspace_bytes
@@ -27,6 +28,8 @@ _OUTLIVES_AN_ITERATION = frozenset(
 )
 STATES_AHEAD: Final = ("adagrad",)
 """Optimizers that make their states when they are made."""
+_STATES_AMID: Final = ("momentum", "8bit")
+"""In names of those that make states between other tensors of an update."""
 _OF_PROGRAM: Final = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WORKSPACE)
 _NAMES: Final = {False: "workspace of cuBLAS for forward", True: "workspace of cuBLAS for backward"}
 """By whether they belong to the thread of backward."""
@@ -168,6 +171,12 @@ def _made(plan: TrainingPlan) -> dict[int, int]:
     if made and not optimizer.endswith("8bit"):
         made = dict.fromkeys(made, min(made.values()))
     return made | first_products(plan)
+
+
+def makes_states_first(workload: Workload) -> bool:
+    """Return whether an update makes all states before anything else, as `_init_group` of `torch.optim` does."""
+    assert isinstance(workload, CapturedWorkload)
+    return not any(each in workload.captured.optimizer for each in _STATES_AMID)
 
 
 def with_cublas_workspaces(plan: TrainingPlan) -> TrainingPlan:

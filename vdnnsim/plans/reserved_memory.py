@@ -7,7 +7,7 @@ reservation with room is taken. It begins among the segments that the process ha
 steps find room as well.
 
 Optimizer states that the first update makes are allocated in a private pool of their own, which is not reserved ahead:
-amid the blocks of a step they would split it for good.
+amid the blocks of a step they would split it for good. With them is what such an update allocates between states.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,14 @@ from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.pool_units import Unit, units_of
-from vdnnsim.plans.repetition import first_products, free_blocks, leading_operations, reserved_bytes, whole_pages
+from vdnnsim.plans.repetition import (
+    first_products,
+    free_blocks,
+    leading_operations,
+    makes_states_first,
+    reserved_bytes,
+    whole_pages,
+)
 from vdnnsim.plans.training_plan import TrainingPlan
 
 SIZES: Final = tuple(LARGEST_SMALL_BYTES << at for at in range(6))
@@ -168,7 +175,8 @@ class Reserving:
         rest = [[_in_pool(each, of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
         states = list[Asked]()
         if first_state is not None:
-            updated = [_in_pool(each, STATES) for each in rest[0][first_state:]]
+            end = self._end_of_states
+            updated = [_in_pool(each, STATES) for each in rest[0][first_state:end]]
             # What it frees was allocated before, unless its pool was.
             made = set[int]()
             for each in updated:
@@ -176,7 +184,7 @@ class Reserving:
                     made.add(each.request.key)
                 if each.request.key in made:
                     states.append(each)
-            rest[0] = rest[0][:first_state] + updated
+            rest[0] = rest[0][:first_state] + updated + rest[0][end:]
         small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
         states_bytes = self._reserved_bytes(states, small=False)
         other_bytes = 0 if self.live is None else self.live.other_bytes
@@ -247,6 +255,15 @@ class Reserving:
         states = states_of_update(self.plan.workload.step)
         asked = ((at, each.request) for at, each in enumerate(self._after_head[1]))
         return next((at for at, each in asked if each.nbytes is not None and each.key in states), None)
+
+    @cached_property
+    def _end_of_states(self) -> int:
+        """The request of the first iteration behind those that use the states' pool: the last, or that of a state."""
+        asked = self._after_head[1]
+        if not makes_states_first(self.plan.workload):
+            return len(asked)
+        states = states_of_update(self.plan.workload.step)
+        return 1 + max(at for at, (_, each) in enumerate(asked) if each.nbytes is not None and each.key in states)
 
     @cached_property
     def _blocks(self) -> list[tuple[int, Lifetime]]:
