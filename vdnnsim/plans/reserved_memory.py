@@ -175,8 +175,7 @@ class Reserving:
         rest = [[_in_pool(each, of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
         states = list[Asked]()
         if first_state is not None:
-            end = self._end_of_states
-            updated = [_in_pool(each, STATES) for each in rest[0][first_state:end]]
+            updated = [_in_pool(each, STATES) for each in rest[0][first_state : self._end_of_states]]
             # What it frees was allocated before, unless its pool was.
             made = set[int]()
             for each in updated:
@@ -184,7 +183,7 @@ class Reserving:
                     made.add(each.request.key)
                 if each.request.key in made:
                     states.append(each)
-            rest[0] = rest[0][:first_state] + updated + rest[0][end:]
+            rest[0] = rest[0][:first_state] + updated + rest[0][self._end_of_states :]
         small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
         states_bytes = self._reserved_bytes(states, small=False)
         other_bytes = 0 if self.live is None else self.live.other_bytes

@@ -43,7 +43,6 @@ _MOST_TRIALS: Final = 3
 """Numbers of micro-batches that are tried from the estimated one on."""
 _MARGIN: Final = 1.04
 """By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
-
 _GROWING: Final = 1.1
 """Memory that is held, over the card's, up to which segments that grow are tried for micro-batches."""
 
@@ -88,7 +87,7 @@ class _Asking:
         for declined in result.declined:
             yield replays.way(Change.POLICY, declined.policy, replays.scenario, f"no plan: {declined.reason}")
         if self._can_fit(replays):
-            yield from self._with_growing_segments(replays)
+            yield from self._grown(replays)
             yield from self._micro_batches(replays, PLAIN)
         loops = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
         for loop in loops:
@@ -144,10 +143,8 @@ class _Asking:
         if not self._can_fit(replays):
             return
         self.loops.append(replays)
-        plain = replays.without_limit.plain(PLAIN)
-        yield plain
-        if plain.in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
-            yield replays.with_growing_segments(PLAIN)
+        yield replays.without_limit.plain(PLAIN)
+        yield from self._grown(replays)
         if loop.checkpointing and not any(way.fits for way in self.done):
             yield from self._micro_batches(replays, PLAIN)
 
@@ -180,17 +177,16 @@ class _Asking:
         way = replays.tried(name)
         yield way
         if way.in_pieces:
-            yield replays.with_growing_segments(name)
+            yield replays.growing.plain(name)
 
     def _can_fit(self, replays: AnswerReplays) -> bool:
         return replays.floor_bytes <= replays.room_bytes
 
-    def _with_growing_segments(self, replays: AnswerReplays) -> Iterator[Way]:
-        """Yield a plain loop again where its bytes fit, in segments that grow."""
-        label = replays.named(PLAIN).label
-        in_pieces = any(way.in_pieces and way.policy == label for way in self.done)
+    def _grown(self, replays: AnswerReplays) -> Iterator[Way]:
+        """Yield a plain loop again where it lacks nothing but pieces, in segments that grow."""
+        in_pieces = any(way.in_pieces for way in self._plain() if way.loop == replays.loop)
         if in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
-            yield replays.with_growing_segments(PLAIN)
+            yield replays.growing.plain(PLAIN)
 
     def _micro_batches(self, replays: AnswerReplays, name: str, *, are_likely: bool = True) -> Iterator[Way]:
         """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.

@@ -161,10 +161,6 @@ class AnswerReplays:
         """These in segments that grow."""
         return replace(self, scenario=replace(self.scenario, memory_model=GROWING))
 
-    def with_growing_segments(self, name: str) -> Way:
-        """Replay a policy in a plain loop, in segments that grow."""
-        return self.growing.plain(name)
-
     def row(self, name: str, scenario: Scenario, deadline: Deadline = NEVER) -> PolicyResult | str:
         """Return the result of a policy, or why there is none."""
         policy = self.named(name)
@@ -280,8 +276,7 @@ class AnswerReplays:
             return None
         row = self.result.slowest[0]
         own = self.scenario.server.gpu.memory_bytes
-        servers = list(self._machines())
-        servers.sort(key=lambda each: len(each.gpu.flop_per_s))
+        servers = sorted(self._machines(), key=lambda each: len(each.gpu.flop_per_s))
         cards = {card_words(each.gpu.name): each for each in servers}
         for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
             gpu = server.gpu

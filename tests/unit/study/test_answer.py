@@ -320,7 +320,9 @@ def test_expandable_segments_are_tried_in_another_loop() -> None:
     )
     for operations, tried in ((1000, [(True, False, False), (False, True, False)]), (0, [(False, False, True)])):
         asking = _Asking(AnswerReplays.begin(scenario, result, TYPES, ReplayBudget(operations)))
-        found = list(asking._in_loop(loop))  # noqa: SLF001
+        found = asking.done
+        for way in asking._in_loop(loop):  # noqa: SLF001
+            found.append(way)
         assert [(way.in_pieces, way.fits, way.untried) for way in found] == tried
         assert [way.expandable for way in found] == [False, True][: len(found)]
     words = msgspec.structs.replace(found[0], expandable=True, loop=Loop(optimizer="adamw_fused"))
