@@ -213,10 +213,7 @@ def shard(model: nn.Module, units: Sequence[nn.Module], mesh: DeviceMesh, layout
             param_dtype=getattr(torch, narrow.value) if narrow else None,
             reduce_dtype=getattr(torch, reduction.value) if reduction else None,
         ),
-        # Without CUDA nothing can be pinned.
-        "offload_policy": CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
-        if layout.offloads
-        else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy() if layout.offloads else OffloadPolicy(),
     }
     sharded = [fully_shard(each, reshard_after_forward=layout.reshards, **wanted) for each in units]
     # By default the last to run forward keeps its weights, as the first to run backward.

@@ -1,5 +1,6 @@
 """The fake process group of a captured rank, and what FSDP does without an operator: it resizes storages and copies."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,6 +10,7 @@ import torch
 from torch import distributed
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam, ShardedState
 from torch.distributed.tensor import DTensor
@@ -52,7 +54,8 @@ def rank_of(ranks: int, device_type: str | None = None, rank: int = 0) -> Iterat
     """Be one rank of so many, whose collectives end at once and leave arbitrary results.
 
     Operators within `DTensor`s are dispatched, not those on them. The loss of logits that are split by class is
-    computed on these parts. Code within that makes a mesh gets one of a device type, if one is given.
+    computed on these parts. Code within that makes a mesh gets one of a device type, if one is given, and on a CPU no
+    pinned shards.
 
     Raises:
         CaptureError: this process has a process group of another size.
@@ -73,6 +76,8 @@ def rank_of(ranks: int, device_type: str | None = None, rank: int = 0) -> Iterat
                 stack.enter_context(replaced(data_parallel, name, lambda *_, **__: None))
             if device_type is not None:
                 stack.enter_context(replaced(DeviceMesh, "__init__", _on(device_type)))
+            if device_type == "cpu":
+                stack.enter_context(replaced(FSDPParam, "__init__", _unpinned))
             split_loss = loss_parallel()
             split_loss.__enter__()
             # PyTorch's own leaves after an exception what it has changed.
@@ -96,6 +101,17 @@ def _on(place: str) -> Callable[..., None]:
         begin(mesh, place, *args, **kwargs)
 
     return init
+
+
+def _unpinned(param: FSDPParam, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's
+    """Keep shards in the host's memory as a policy asks, but not pinned: without CUDA nothing can be."""
+    shown = inspect.signature(_begin).bind(param, *args, **kwargs)
+    if isinstance(shown.arguments["offload_policy"], CPUOffloadPolicy):
+        shown.arguments["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    _begin(*shown.args, **shown.kwargs)
+
+
+_begin: Final = FSDPParam.__init__
 
 
 def _shapes_unseen(propagator: ShardingPropagator, schema: Any) -> Any:  # noqa: ANN401 - a schema, and shapes

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -23,11 +23,11 @@ from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
 
-def by_fsdp(ranks: int = 4) -> nn.Module:
+def by_fsdp(ranks: int = 4, offload: OffloadPolicy | None = None) -> nn.Module:
     model, mesh = Net(), init_device_mesh("cuda", (ranks,))
     for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+        fully_shard(block, mesh=mesh, offload_policy=offload or OffloadPolicy())
+    fully_shard(model, mesh=mesh, offload_policy=offload or OffloadPolicy())
     return model
 
 
@@ -50,7 +50,15 @@ def by_hand() -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(("make", "layout"), [(by_fsdp, "fsdp=4"), (lambda: DistributedDataParallel(Net()), "ddp=4")])
+@pytest.mark.parametrize(
+    ("make", "layout"),
+    [
+        (by_fsdp, "fsdp=4"),
+        # Its shards are pinned by default, which without CUDA none can be.
+        (partial(by_fsdp, offload=CPUOffloadPolicy()), "fsdp=4,offload=cpu"),
+        (lambda: DistributedDataParallel(Net()), "ddp=4"),
+    ],
+)
 def test_a_wrapped_model_is_captured_as_one_in_the_same_layout(make: Callable[[], nn.Module], layout: str) -> None:
     found, expected = captured("ranks=4", make_model=make), captured(layout)
 
