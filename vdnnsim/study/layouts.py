@@ -229,10 +229,11 @@ def _held_bytes(layout: Layout, sharded: CapturedStep) -> int:
 
 
 def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile: Profile) -> Ranked | Refused:
-    server, policy, step = profile.server, PyTorch(), steps[0]
+    policy, step = PyTorch(), steps[0]
     model = CapturedModel(step, sources=((step.model, ""),), pipeline=steps if step.pipeline > 1 else ())
     scenario = scenario_of(model, step.model, profile, (policy,))
-    simulator = simulator_of(scenario)
+    # With NCCL's buffers in each process.
+    server, simulator = scenario.server, simulator_of(scenario)
     planned = simulator.planned(policy)
     replayed = simulator.replay(planned.plans, planned.replayed)
     traces, iteration_s = replayed.gpus, replayed.iteration_s
