@@ -38,6 +38,9 @@ def failure_of(failure: BaseException, operator: str, module: str, *, of_rank: b
 
 def failure_outside(failure: BaseException, name: str) -> CaptureError:
     """Return the error of a user's Python code that failed outside of operators."""
+    while failure.__cause__ is not None and _first_line(failure).endswith(":"):
+        # As "Failed to run stage backward:", behind which PyTorch prints the tensors of the stage.
+        failure = failure.__cause__
     text = _first_line(failure)
     is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
     line = _line(traceback.extract_tb(failure.__traceback__))
@@ -45,6 +48,8 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
         return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it, or {RANKS}")
     if any(word in text for word in _WITHOUT_GPU):
         right = _ON_INPUTS
+    elif "only for scalar outputs" in text:
+        right = _SCALAR
     else:
         right = _REAL if is_of_fakes else _MESH if "bigger than default world size" in text else ""
     return CaptureError(f"{name}: {line}: {text}{right and f'; {right}'}")
@@ -81,6 +86,7 @@ _EQUAL: Final = (
 _INDICES: Final = "expected inputs of integers, as torch.zeros(8, 512, dtype=torch.long)"
 _WITHOUT_GPU: Final = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver")
 _ON_INPUTS: Final = "expected tensors on the device of the inputs, as device=x.device, in place of .cuda()"
+_SCALAR: Final = "expected a scalar as loss, and of a PipelineStage input_args and output_args that require gradients"
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
 
 

@@ -158,7 +158,9 @@ class Half(nn.Module):
         return head
 
 
-def scheduled(*, names: tuple[str, str] = ("pp", "dp"), knows_shapes: bool = True) -> object:
+def scheduled(
+    *, names: tuple[str, str] = ("pp", "dp"), knows_shapes: bool = True, has_gradients: bool = True
+) -> object:
     """Return the schedule of a stage in a process of two times two ranks, as a user's script makes it."""
     mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=names)
     position = mesh["pp"].get_local_rank()
@@ -167,7 +169,9 @@ def scheduled(*, names: tuple[str, str] = ("pp", "dp"), knows_shapes: bool = Tru
         fully_shard(each, mesh=mesh["dp"])
     given, made = (torch.empty(SAMPLES, width, device="meta") for width in (WIDTH, CLASSES if position else WIDTH))
     shapes: dict[str, Any] = (
-        {"input_args": given.requires_grad_(), "output_args": made.requires_grad_()} if knows_shapes else {}
+        {"input_args": given.requires_grad_(has_gradients), "output_args": made.requires_grad_(has_gradients)}
+        if knows_shapes
+        else {}
     )
     stage = PipelineStage(part, position, 2, torch.device("cuda"), group=mesh["pp"].get_group(), **shapes)
     return Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.functional.cross_entropy)
@@ -197,6 +201,12 @@ def test_a_schedule_of_the_user_is_captured_as_the_same_stages(position: int) ->
         (scheduled, "fsdp=4", {}, "found a schedule of pipeline stages, expected --parallel ranks=N,pp=M"),
         (partial(scheduled, names=("dp", "pp")), "ranks=4,pp=2", {"position": 1}, "expected stages along the first"),
         (partial(scheduled, knows_shapes=False), "ranks=4,pp=2", {"position": 1}, "stage 1 without shapes, expected"),
+        (
+            partial(scheduled, has_gradients=False),
+            "ranks=4,pp=2",
+            {},
+            "input_args and output_args that require gradients",
+        ),
     ],
 )
 def test_a_schedule_that_does_not_fit_is_refused(
