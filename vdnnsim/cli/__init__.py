@@ -38,6 +38,14 @@ except KeyboardInterrupt:
 
 
 _SPELLED: Final = "vdnnsim.spelled"
+_MEANT: Final = {
+    **dict.fromkeys(("--seq-len", "--seq-length", "--sequence-length", "--max-length", "--context"), "--tokens"),
+    **dict.fromkeys(("--gpu", "--card", "--device"), "--hardware"),
+    **dict.fromkeys(("--dtype", "--amp"), "--precision"),
+    **dict.fromkeys(("--gradient-accumulation-steps", "--grad-accum"), "--accumulate"),
+    **dict.fromkeys(("--output", "--output-dir"), "--out"),
+}
+"""Options by their names elsewhere."""
 _SIGNS: Final = {"\N{PLUS-MINUS SIGN}": "+-", "\N{MULTIPLICATION SIGN}": "x"}
 
 
@@ -99,7 +107,20 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Commands that know other tools' names of their options."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as failure:
+            meant = _MEANT.get(failure.option_name)
+            if failure.ctx and any(meant in each.opts for each in failure.ctx.command.params):
+                failure.possibilities = [str(meant)]
+            raise
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="vdnnsim", prog_name="vdnnsim")
 def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""

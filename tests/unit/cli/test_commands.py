@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tests.command_line import ROOT, SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_server
@@ -31,6 +33,18 @@ def scenario(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [(("run", "--seq-len", "8"), "--tokens"), (("max-batch", "--dtype"), "--precision")]
+)
+def test_an_option_of_another_tool_names_ours(words: Sequence[str], meant: str) -> None:
+    done = CliRunner().invoke(cli, words)
+    assert (done.exit_code, f"'{meant}'" in done.output) == (2, True)
+
+
+def test_an_option_that_the_command_lacks_is_not_named() -> None:
+    assert "--tokens" not in CliRunner().invoke(cli, ("doctor", "--seq-len", "8")).output
 
 
 def test_run_reports_written_bytes_and_removed_files(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
