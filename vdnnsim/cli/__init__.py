@@ -115,9 +115,13 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except click.NoSuchOption as failure:
             meant = _MEANT.get(failure.option_name)
-            if failure.ctx and any(meant in each.opts for each in failure.ctx.command.params):
-                failure.possibilities = [str(meant)]
-            raise
+            if (
+                meant is None
+                or failure.ctx is None
+                or not any(meant in each.opts for each in failure.ctx.command.params)
+            ):
+                raise
+            raise click.NoSuchOption(failure.option_name, possibilities=[meant], ctx=failure.ctx) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
