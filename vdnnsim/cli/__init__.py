@@ -121,7 +121,8 @@ class _Commands(click.Group):
                 or not any(meant in each.opts for each in failure.ctx.command.params)
             ):
                 raise
-            raise click.NoSuchOption(failure.option_name, possibilities=[meant], ctx=failure.ctx) from None
+            # Its own suggestions are but similar names.
+            raise click.UsageError(f"{failure.message} Did you mean {meant!r}?", failure.ctx) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
