@@ -68,9 +68,12 @@ def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
 
 
 def name_of(optimizer: torch.optim.Optimizer) -> str:
+    """Return the name that captures have for an optimizer, which may be none that they know."""
     group, kind = optimizer.param_groups[0], type(optimizer).__name__
-    name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
-    return f"{name}_fused" if group.get("fused") else name
+    name = kind.lower()
+    if kind == "SGD" and group.get("momentum"):
+        name = "momentum_decay" if group.get("weight_decay") else "momentum"
+    return f"{name}_fused" if group.get("fused") else f"{name}_for_loop" if group.get("foreach") is False else name
 
 
 def is_updated_in_backward(model: nn.Module) -> bool:
