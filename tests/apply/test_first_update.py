@@ -48,10 +48,10 @@ class Gradient(torch.Tensor):
     [(torch.optim.AdamW, {}, "zeros_like", 0), (torch.optim.SGD, {"momentum": 0.9}, "clone", STATES)],
 )
 def test_states_alone_are_made_in_their_pool_where_they_are_made_first(
-    kind: Any,
+    kind: Any,  # noqa: ANN401 - a class of torch.optim
     options: dict[str, Any],
     made: str,
-    others: int,  # noqa: ANN401 - a class of torch.optim
+    others: int,
 ) -> None:
     """AdamW makes both moments in `_init_group` and then computes; SGD clones gradients amid its update.
 
