@@ -2,6 +2,7 @@
 
 import gc
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -60,7 +61,10 @@ def forget_shards(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            for group in module._get_fsdp_state()._fsdp_param_groups:  # noqa: SLF001 - PyTorch has no public one
+            state: Any = module._get_fsdp_state()  # noqa: SLF001 - PyTorch has no public one
+            # PyTorch 2.11 has at most one group.
+            groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+            for group in filter(None, groups):
                 for each in group.fsdp_params:
                     each._sharded_param_data = each._sharded_param_data.to("meta")  # noqa: SLF001
 
