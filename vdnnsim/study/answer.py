@@ -25,7 +25,7 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.largest_batch import Need, find_edge
-from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
+from vdnnsim.study.replay_budget import CAPTURED, PER_S, ReplayBudget
 
 PLAIN: Final = "pytorch"
 POLICIES: Final = ("checkpoint", "save_on_cpu")
@@ -36,7 +36,8 @@ OF_CONVOLUTIONS: Final = ("vdnn_all(p)", MEMONGER, "vdnn_conv(p)", "swap(p)")
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-SEARCH_LIMIT: Final = TimeLimit(4.0)
+LEAST_SEARCH_S: Final = 4.0
+"""Processor time of a search, at least."""
 SEARCHED: Final = 15_000
 """Operations as which a search counts."""
 _MOST_TRIALS: Final = 3
@@ -90,9 +91,8 @@ class _Asking:
             yield from self._grown(replays)
             yield from self._micro_batches(replays, PLAIN)
         loops = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
-        for loop in loops:
-            if loop.checkpointing:
-                yield from self._in_loop(loop)
+        for loop in (each for each in loops if each.checkpointing):
+            yield from self._in_loop(loop)
         if self._can_fit(replays):
             yield from self._policies(replays, asked, (RECOMPUTING,))
             yield from self._micro_batches(replays, RECOMPUTING)
@@ -259,7 +259,7 @@ class _Asking:
             yield way
 
     def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
-        """Yield a search in the loop whose plain step takes least, unless that fits."""
+        """Yield a search in the loop whose plain step takes least, unless that fits, in all time that is left."""
         replays = self._least()
         fits_at_all = self._can_fit(replays)
         search = SEARCH if fits_at_all else STATES_ON_HOST
@@ -267,7 +267,7 @@ class _Asking:
         is_known = replays.named(search).label in asked and not replays.loop.changes
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
-        deadline = SEARCH_LIMIT.begin()
+        deadline = TimeLimit(max(LEAST_SEARCH_S, replays.budget.operations / PER_S)).begin()
         found = replays.tried(search, deadline=deadline, operations=SEARCHED)
         yield found if found.untried else self._compared(replace(found, cut_short=deadline.is_over))
 
@@ -277,7 +277,7 @@ class _Asking:
         best = max(same, key=lambda way: way.samples_per_s, default=None)
         if best is None or (found.fits and found.samples_per_s >= best.samples_per_s):
             return found
-        reason = f"no faster plan than that of {best.policy} was found in {SEARCH_LIMIT} of processor time"
+        reason = f"no faster plan than that of {best.policy} was found in time"
         return replace(found, iteration_s=0.0, held_bytes=0, in_pieces=False, reason=reason, untried=True)
 
     def _least(self) -> AnswerReplays:
