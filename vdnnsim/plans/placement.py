@@ -138,14 +138,14 @@ class DoesNotFit:
     def explain(self) -> str:
         """Return the request, free memory and held bytes in one line."""
         held = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in self.held_bytes) or "nothing"
-        pieces = ""
+        pieces, most = "", format_bytes(self.largest_free_bytes)
         if self.largest_free_bytes < min(self.free_bytes, self.requested_bytes):
-            pieces = f" in pieces of at most {format_bytes(self.largest_free_bytes)}"
+            lacking = f"that lack {format_bytes(self.requested_bytes - self.largest_free_bytes)}"
+            pieces = f" in pieces {lacking if most == format_bytes(self.requested_bytes) else f'of at most {most}'}"
         free = f"{format_bytes(self.free_bytes)} of {format_bytes(self.capacity_bytes)} were free{pieces}"
         if self.free_bytes < 0:
-            free = (
-                f"{format_bytes(-self.free_bytes)} more than its {format_bytes(self.capacity_bytes)} were held already"
-            )
+            capacity = format_bytes(self.capacity_bytes)
+            free = f"{format_bytes(-self.free_bytes)} more than its {capacity} were held already"
         return (
             f"{self.phase.value} of {self.plan.layers[self.layer]} asked for {format_bytes(self.requested_bytes)} "
             f"({self.plan.buffers[self.buffer].name}) of {self.pool.value}; {free}; held: {held}"

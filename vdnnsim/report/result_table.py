@@ -125,7 +125,8 @@ class ResultTable(Shown):
         from vdnnsim.report.terminal import rendered
 
         console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        console.print(rendered(self.shown))
+        # Lines of code are copied.
+        console.print(rendered(self.shown), crop=False)
         return console
 
     def _mappings(self) -> list[dict[str, Value | None]]:

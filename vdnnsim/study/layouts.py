@@ -183,7 +183,7 @@ class _Trials:
         spread = _layout(name)
         held = 0 if self.sharded is None else _held_bytes(spread, self.sharded)
         if held > self.profile.server.gpu.memory_bytes:
-            what = f"parameters, their gradients and optimizer states take {format_bytes(held)} of a GPU"
+            what = f"parameters, gradients, DDP's buckets and optimizer states take {format_bytes(held)} of a GPU"
             return Refused(Setup(name, CHECKPOINTING[0], self.samples), what)
         for level in range(self.level, len(CHECKPOINTING)):
             # Ranks of split layers and of a pipeline train the same samples.
