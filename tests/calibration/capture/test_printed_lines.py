@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -90,6 +91,16 @@ class Mixed(Stages):
         x = self.embed(ids)
         for each in self.stages:
             x = each(x)
+        return self.head(x)
+
+class Skips(Net):
+    def forward(self, ids):
+        x, skips = self.embed(ids), []
+        for each in self.blocks[:3]:
+            x = each(x, 0.5)
+            skips.append(x)
+        for each in self.blocks[3:6]:
+            x = each(x + skips.pop(), 0.5)
         return self.head(x)
 
 class Wide(nn.Module):
@@ -216,6 +227,25 @@ def test_sections_of_a_list_that_others_may_run_between_are_the_users() -> None:
     result = result_of(captured(model="printed_net.py:Mixed"))
     words = {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2}
     assert "# x = checkpoint(section, x, use_reentrant=False)" in how_to(result, way(result, **words)).splitlines()
+
+
+def test_sections_do_not_cross_skip_connections() -> None:
+    """Blocks of one list, of which the first three are also read by the last three: `apply` alone recomputes them."""
+    result = result_of(captured(model="printed_net.py:Skips"))
+    words = {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2}
+    lines = how_to(result, way(result, **words))
+    assert "checkpoint(section" not in lines
+    assert lines.splitlines()[-1].startswith("# run by: vdnnsim apply ")
+
+
+def test_lines_import_the_library_of_their_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before the ways do, as those of a way that has another optimizer."""
+    library = ModuleType("bitsandbytes")
+    library.optim = SimpleNamespace(AdamW8bit=torch.optim.SGD)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", library)
+    result = result_of(captured(optimizer="adamw8bit"))
+    names, _ = run(script_begin(result), how_to(result, way(result, change=Change.BATCH, batch_size=2)))
+    assert isinstance(names["optimizer"], torch.optim.SGD)
 
 
 def test_of_a_step_without_its_program_all_is_the_users() -> None:

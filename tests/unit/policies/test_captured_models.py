@@ -4,16 +4,17 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain, residual, simulator
+from tests.toy import toy_graph, toy_workload
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Module
+from vdnnsim.dnn.step import BufferKind, Module
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import make_plan
-from vdnnsim.policies.iterations.segments import blocks_of, is_sequence
+from vdnnsim.policies.iterations.segments import blocks_of, is_sequence, passing
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 ONLY_BUILT = ("caffe", "geeps", "layrub_hybrid", "layrub_inter", "layrub_intra", "superneurons")
@@ -73,6 +74,26 @@ def test_one_list_of_alike_blocks_is_a_sequence() -> None:
         )
     ]
     assert found == [True, False, False, True]
+
+
+def test_a_skip_connection_passes_beside_what_the_next_layer_reads() -> None:
+    """Behind the first layer its map alone passes; behind the second two do, for the sum reads the first as well."""
+    workload = toy_workload(toy_graph("first conv; second conv; sum add second first"))
+    assert [passing(workload, behind) for behind in (1, 2)] == [1, 2]
+
+
+def test_what_is_computed_from_no_weights_does_not_pass() -> None:
+    """Behind conv1 its output passes and the stem's, which the addition reads: two, though one gradient is for both.
+
+    Of a stem without weights, as a mask has, it is the output of conv1 alone.
+    """
+    step = residual()
+    storages = [
+        msgspec.structs.replace(each, kind=BufferKind.STATISTICS) if each.name == "stem.weight" else each
+        for each in step.storages
+    ]
+    without = msgspec.structs.replace(step, storages=tuple(storages))
+    assert [passing(CapturedWorkload.of(each), 2) for each in (step, without)] == [2, 1]
 
 
 def test_blocks_are_the_members_of_a_list_of_modules() -> None:

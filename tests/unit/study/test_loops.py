@@ -2,7 +2,6 @@
 
 import msgspec
 
-from tests.toy import toy_graph, toy_workload
 from tests.trained_steps import MIB, linear
 from tests.unit.study.test_answer import answered, asked, blocks_of
 from vdnnsim.analysis.answer import Change
@@ -10,7 +9,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
 from vdnnsim.report.tables.answer import progress_row, sentences
-from vdnnsim.report.tables.changed_loops import _passing, how_to
+from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.units import Precision
 
 NARROW = "adamw8bit"
@@ -79,9 +78,3 @@ def test_a_sequence_for_which_nothing_else_fits_is_cut() -> None:
     assert (way.tokens, way.fits, way.policy) == (100, True, "pytorch(p)")
     assert any("batch[:, :100]" in each.text for each in blocks_of(result) if isinstance(each, Code))
     assert any("sequences of 100 tokens" in each for each in sentences(result))
-
-
-def test_a_skip_connection_passes_beside_what_the_next_layer_reads() -> None:
-    """Behind the first layer its map alone passes; behind the second two do, for the sum reads the first as well."""
-    workload = toy_workload(toy_graph("first conv; second conv; sum add second first"))
-    assert [_passing(workload, behind) for behind in (1, 2)] == [1, 2]

@@ -98,10 +98,34 @@ def blocks_of(workload: CapturedWorkload) -> list[range]:
 
 
 def is_sequence(workload: CapturedWorkload) -> bool:
-    """Return whether a model is one sequence of blocks of a class, as `checkpoint_sequential` takes it."""
-    kinds = {each.path: each.kind for each in workload.captured.modules}
-    alike = {(path.rpartition(".")[0], kinds[path]) for path in _block_paths(workload)}
-    return len(alike) == 1 or (not alike and kinds.get("") == LISTS[0])
+    """Return whether a model is one sequence of blocks of a class, as `checkpoint_sequential` takes it.
+
+    Each reads what the last one returned, and nothing else that a gradient flows to; no module beside them is of their
+    class.
+    """
+    kinds, paths = {each.path: each.kind for each in workload.captured.modules}, _block_paths(workload)
+    alike = {(path.rpartition(".")[0], kinds[path]) for path in paths}
+    if not alike:
+        return kinds.get("") == LISTS[0]
+    ((_, kind), *others) = alike
+    if others or sum(each == kind for each in kinds.values()) > len(paths):
+        return False
+    parts = blocks_of(workload)
+    blocks = [at for at, part in enumerate(parts) if _block(_path(workload, workload.graph.layers[part[0]]), paths)]
+    are_adjacent = len(blocks) == len(paths) == blocks[-1] - blocks[0] + 1
+    return are_adjacent and all(passing(workload, parts[at].stop) <= 1 for at in blocks[:-1])
+
+
+def passing(workload: Workload, behind: int) -> int:
+    """Return how many activations are computed from weights before a layer, and read there or later.
+
+    Others, as masks and rotations of positions, have no gradient, so that a checkpointed function may just use them.
+    """
+    graph, from_weights = workload.graph, set[int]()
+    for layer in graph.layers[:behind]:
+        if layer.work.weights or not from_weights.isdisjoint(layer.inputs):
+            from_weights.update(layer.outputs)
+    return sum(max(graph.maps[each].consumers, default=-1) >= behind for each in from_weights)
 
 
 def _block_paths(workload: CapturedWorkload) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """How a way to make a model fit is done: a command, or the lines of Python of a changed loop."""
 
-import re
 from collections.abc import Iterator
 from math import isqrt
 from typing import Final
@@ -12,22 +11,13 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import LISTS, Loop, checkpointed_classes, class_of_blocks
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
-from vdnnsim.policies.iterations.segments import is_sequence, modules
+from vdnnsim.policies.iterations.segments import is_sequence, modules, passing
 from vdnnsim.policies.pytorch import pytorch_loop
-from vdnnsim.report.tables.training_script import definition, optimizer_line, step_lines, step_of
+from vdnnsim.report.tables.training_script import definition, imports_of, optimizer_line, step_lines, step_of
 from vdnnsim.units import GIB, MIB
 
-_IMPORTS: Final = {
-    "partial": "from functools import partial",
-    "bitsandbytes": "import bitsandbytes",
-    "cross_entropy": "from torch.nn.functional import cross_entropy",
-    "pad": "from torch.nn.functional import pad",
-    "checkpoint": "from torch.utils.checkpoint import checkpoint",
-}
-"""By the name that a line uses."""
 _RUN_BY: Final = "# run by: "
 _OR_BY: Final = "# or in place of the checkpoints alone, by: "
 _SCRIPT: Final = "python train.py  # your script"
@@ -46,7 +36,7 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     if lines or way.change in (Change.MICRO_BATCHES, Change.BATCH, Change.SEQUENCE) or way.loop.precision:
         lines += step_lines(result, way)
     text = "\n".join(lines)
-    lines = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", text)] + lines
+    lines = [*imports_of(text), *lines]
     applies_too = bool(sections) and way.change is Change.MICRO_BATCHES
     policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
     command = "" if lines else _SCRIPT
@@ -177,7 +167,7 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
         yield "        each.forward = lambda x, *more, **named: x  # it runs in its section"
         return
     layers = workload.graph.layers
-    if any(_passing(workload, each.layers.stop) > 1 for each in segments[:-1]):
+    if any(passing(workload, each.layers.stop) > 1 for each in segments[:-1]):
         return
     where = listed([f"{layers[each.layers[0]].name} to {layers[each.layers[-1]].name}" for each in segments[:-1]])
     yield f"# in forward, where a function `section` runs {where}, of each:"
@@ -204,12 +194,3 @@ def _in_python(path: str) -> str:
     """Return a module of the model by its path, `model.layers[0]`."""
     parts = path.split(".") if path else ()
     return "".join(("model", *(f"[{each}]" if each.isdigit() else f".{each}" for each in parts)))
-
-
-def _passing(workload: Workload, behind: int) -> int:
-    """Return how many activations are computed before a layer, and read there or later."""
-    return sum(
-        each.producer is not None and each.producer < behind <= max(each.consumers, default=-1)
-        for each in workload.graph.maps
-        if each.needs_gradient
-    )

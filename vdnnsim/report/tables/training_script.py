@@ -1,5 +1,6 @@
 """A training script of a captured model in lines of Python: its beginning, and its step as a way changes it."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -10,6 +11,14 @@ from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
+_IMPORTS: Final = {
+    "partial": "from functools import partial",
+    "bitsandbytes": "import bitsandbytes",
+    "cross_entropy": "from torch.nn.functional import cross_entropy",
+    "pad": "from torch.nn.functional import pad",
+    "checkpoint": "from torch.utils.checkpoint import checkpoint",
+}
+"""By the name that a line uses."""
 _INDENT: Final = "    "
 _YOUR_LOSS: Final = "your_loss("
 
@@ -25,23 +34,29 @@ def script_begin(result: ScenarioResult) -> str:
     What the user alone knows is a comment.
     """
     step, text = step_of(result), step_of(result).program
-    lines = ["import torch", *text.imports, ""]
+    made = optimizer_line(step, Loop()) if _updates_at_end(step) else ""
+    lines = ["import torch", *text.imports, *imports_of(made), ""]
     if text.model:
         lines.append('with torch.device("cuda"):')
         lines.append(f"{_INDENT}model = {text.model}")
         yours = (("batch", text.batch), ("labels", text.labels))
-        lines += [f"{_INDENT}{name} = {made}  # yours" for name, made in yours if made]
+        lines += [f"{_INDENT}{name} = {each}  # yours" for name, each in yours if each]
     else:
         lines.append(f"# yours, on the GPU: model, {_arguments(step)}")
     if step.parallel:
         lines.append(f"# yours: the model of a rank, spread as {step.parallel}")
-    if _updates_at_end(step):
-        lines.append(optimizer_line(step, Loop()))
+    if made:
+        lines.append(made)
         lines += ['scaler = torch.amp.GradScaler("cuda")'] * _is_scaled(step)
     body = text.loss or f"{_YOUR_LOSS}model(batch))"
     if step.mode is Mode.INFERENCE:
         body = body.removeprefix(_YOUR_LOSS).removesuffix(")" * body.startswith(_YOUR_LOSS))
     return "\n".join([*lines, "", *definition(step, (f"return {body}",))])
+
+
+def imports_of(text: str) -> Iterator[str]:
+    """Yield the lines that import what lines of Python use."""
+    yield from (line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", text))
 
 
 def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
