@@ -22,6 +22,7 @@ from calibration.capture.optimizers import make_states
 from calibration.capture.program import Program
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
+from calibration.capture.request import DEFAULT_CAPABILITY
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.running_module import ModuleTracker
 from calibration.capture.schemas import OperatorMode
@@ -47,7 +48,7 @@ class CaptureDevice:
     """
 
     real: bool = False
-    compute_capability: tuple[int, int] | None = (8, 9)
+    compute_capability: tuple[int, int] | None = DEFAULT_CAPABILITY
     device_type: str = "cpu"
     compiled: bool = False
 
@@ -73,8 +74,7 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
 def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[CapturedStep, Tape]:
     """Return one iteration of a program, and its saves and unpacks by autograd.
 
-    A warm-up iteration makes optimizer states and caches. In it autograd keeps copies, so that a saved storage is freed
-    when the program drops it.
+    A warm-up iteration makes optimizer states and caches. In it autograd keeps copies, so the program frees storages.
 
     Raises:
         CaptureError: the program cannot be captured; the message has the reason and the user's line.

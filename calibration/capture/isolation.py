@@ -239,8 +239,12 @@ def _of_any_card(request: Request) -> Request:
 
 
 def _is_of_its_card(request: Request, step: CapturedStep) -> bool:
+    return request.runs or depends_on_card(step)
+
+
+def depends_on_card(step: CapturedStep) -> bool:
     """Return whether operations may be others on another card: of the rules in `cuda` these alone ask for it."""
-    if request.runs or request.compiled or request.parallel:
+    if step.compiled or step.parallel:
         return True
     return any("_scaled_dot_product" in each.name or "_cudnn_rnn" in each.name for each in step.operations)
 

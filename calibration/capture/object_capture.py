@@ -4,9 +4,10 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
+from msgspec import structs
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -26,6 +27,9 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.training_loops import optimizer_named
 from vdnnsim.errors import CaptureError
+
+_UNNAMED: Final = frozenset({"make", "model", "<lambda>"})
+"""Names of functions that say nothing of the model; it is called as its class."""
 
 
 def captured_object(
@@ -90,6 +94,8 @@ def captured_object(
         ),
     )
     step, tape = capture_with_tape(program, device)
+    if name in _UNNAMED:
+        step = structs.replace(step, model=step.modules[0].kind.rpartition(".")[2])
     return with_loss(step, assumed, text_of_call(given, assumed)), tape
 
 

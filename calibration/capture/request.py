@@ -18,6 +18,8 @@ from vdnnsim.units import Precision
 
 LIBRARIES: Final = ("torchvision", "timm", "transformers")
 """With models by name."""
+DEFAULT_CAPABILITY: Final = (8, 9)
+"""Compute capability of the card for which a step is captured by default."""
 _EXAMPLE: Final = (
     "expected FILE.py:NAME, a name as resnet50 or meta-llama/Llama-3.1-8B, LIBRARY:NAME, or config.json of a model"
 )
@@ -110,7 +112,7 @@ class Request(LoopOptions, frozen=True, kw_only=True):
     real: bool = False
     pretended: str = ""
     compiled: bool = False
-    compute_capability: tuple[int, int] = (8, 9)
+    compute_capability: tuple[int, int] = DEFAULT_CAPABILITY
     parallel: str = ""
     position: int = 0
 

@@ -165,6 +165,15 @@ def card_of(server: Server) -> Card:
     )
 
 
+def compute_capability(server: Server) -> tuple[int, int] | None:
+    """Return the compute capability of a machine's GPU, or None if unknown."""
+    try:
+        major, _, minor = card_of(server).compute_capability.partition(".")
+    except ProfileError:
+        return None
+    return int(major), int(minor)
+
+
 def launch_s(server: Server) -> float:
     """Return the least time of a kernel: the overhead of the machine's cost model, of whichever kind."""
     parameters = server.cost_model

@@ -1,17 +1,18 @@
 """`vdnnsim.capture`, and the captured step that it returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from vdnnsim.api.named import precision_named, profile_named
+from vdnnsim.api.recapture import Again, of_name, of_object
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.training_loops import optimizer_named
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.errors import CaptureError, PolicyError, ProfileError
-from vdnnsim.files.messages import describe
+from vdnnsim.errors import CaptureError
 from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
 from vdnnsim.units import Precision
@@ -20,23 +21,32 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.dnn.training_loops import Loop
     from vdnnsim.engine.host import Execution
-    from vdnnsim.hardware.profile import Profile
-    from vdnnsim.policies.interface import Policy
+    from vdnnsim.hardware.server import Server
 
-
-_CAPTURE: Final = "_capture"
+_AGAIN: Final = "_again"
 
 
 class Captured(Shown, CapturedStep, frozen=True, dict=True):
     """A captured step that is shown as a table; one captured here can be captured at other batch sizes."""
 
     @property
-    def at_batch(self) -> Callable[..., CapturedStep] | None:
+    def at_batch(self) -> "Callable[..., Captured] | None":
         """Captures the same at another batch size, and with other words of `capture`, as `parallel`.
 
-        None of a step from a file, or with real tensors.
+        None of a step from a file, with real tensors, or whose `batch` was stated beside a model in Python.
         """
-        return self.__dict__.get(_CAPTURE)
+        again = self.__dict__.get(_AGAIN)
+        if again is None or not again.any_batch:
+            return None
+        return lambda batch_size, **words: _recapturable(*again.at(batch_size, **words))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another step has the same fields, whichever of the two can be captured again."""
+        if not isinstance(other, CapturedStep):
+            return NotImplemented
+        return all(getattr(self, each) == getattr(other, each) for each in CapturedStep.__struct_fields__)
+
+    __hash__ = CapturedStep.__hash__
 
     @property
     def table(self) -> ResultTable:
@@ -79,6 +89,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     parallel: str = "",
     position: int = 0,
     checkpointing: str = "",
+    hardware: str = "",
 ) -> Captured:
     """Record one iteration of a copy of a PyTorch model without a GPU and without memory.
 
@@ -117,6 +128,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         position: of the captured rank in a pipeline, from 0 on.
         checkpointing: `full` recomputes the blocks of the model in backward, `selective` all but what is costly, a
             number every so many blocks whole.
+        hardware: for whose card it is captured, a profile by name or path, without real tensors; by default one of
+            compute capability 8.9. `simulate` and others capture it anew where that of theirs differs.
 
     Returns:
         the step: its storages in bytes, tensors with their shapes, and operations in order. It has no times: `simulate`
@@ -124,6 +137,7 @@ def capture(  # noqa: PLR0913  # the words of the command
 
     Raises:
         CaptureError: the model cannot be captured, or an argument has no such value.
+        ProfileError: there is no such profile.
         DeviceError: PyTorch is missing.
     """
     chosen: dict[str, Any] = {
@@ -140,124 +154,72 @@ def capture(  # noqa: PLR0913  # the words of the command
         "position": position,
         "checkpointing": checkpointing,
     }
+    if hardware and real:
+        raise CaptureError("hardware: found with real tensors, which are on a device of their own")
+    from calibration.capture.request import DEFAULT_CAPABILITY
+
+    chosen["compute_capability"] = _capability_of(hardware) if hardware else DEFAULT_CAPABILITY
     if isinstance(model, str):
-        from calibration.capture.isolation import captured
-        from calibration.capture.request import Request
-
-        if loss is not None:
-            raise CaptureError(f"loss: {model} is captured in a process of its own, expected a model that has its loss")
-        if batch is None:
-            raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
-        request = Request(
-            model=model,
-            batch_size=batch,
-            image=image,
-            tokens=tokens,
-            inputs=inputs,
-            real=real,
-            compiled=compile,
-            **chosen,
-        )
-
-        def of(batch_size: int, **changes: Any) -> CapturedStep:  # noqa: ANN401
-            return captured(msgspec.structs.replace(request, batch_size=batch_size, **changes))[0]
-
-        step = of(batch)
+        sizes = {"image": image, "tokens": tokens, "inputs": inputs}
+        again = of_name(model, batch, loss, chosen, **sizes, real=real, compiled=compile)
+    elif image is not None or tokens is not None:
+        raise CaptureError("image and tokens: found for a model in Python, expected inputs")
     else:
-        from calibration.availability import require_torch
-
-        require_torch("capture")
-        from calibration.capture.capture import CaptureDevice
-        from calibration.capture.object_capture import captured_object, resized
-
-        if image is not None or tokens is not None:
-            raise CaptureError("image and tokens: found for a model in Python, expected inputs")
-        if compile and real:
-            raise CaptureError("compile: found with real tensors, expected real=False")
-        device = CaptureDevice(real=real, compiled=compile)
-        step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
-
-        def of(batch_size: int, **changes: Any) -> CapturedStep:  # noqa: ANN401
-            other, words = resized(inputs, batch_size), chosen | changes
-            return captured_object(model, other, loss=loss, batch_size=None, device=device, **words)[0]
-
-    return _recapturable(step, of if not real and (isinstance(model, str) or batch is None) else None)
+        again = of_object(model, inputs, batch, loss, chosen, real=real, compiled=compile)
+    step, again = again.at(batch)
+    return _recapturable(step, None if real else again)
 
 
-def precision_named(precision: Any) -> Precision:  # noqa: ANN401  # whatever a user passes
-    """Return a precision by its name, or raise CaptureError, which for a type of PyTorch says its names."""
-    if type(precision).__name__ == "dtype":
-        name = str(precision).removeprefix("torch.")
-        names = [repr(each.value) for each in Precision if each.value.endswith(name)]
-        if names:
-            ways = " or, under autocast, ".join(names)
-            raise CaptureError(f"precision: found {precision}, expected {ways}")
-    return Entry("", "precision", precision, CaptureError).choice(Precision, "a precision")
+def _capability_of(hardware: str) -> tuple[int, int]:
+    from calibration.pretend.card import compute_capability
+
+    capability = compute_capability(profile_named(hardware, Path()).server)
+    if capability is None:
+        raise CaptureError(f"hardware: the compute capability of {hardware} is unknown")
+    return capability
 
 
-def model_of(step: CapturedStep, way: "Execution", **words: Any) -> "CapturedModel":  # noqa: ANN401
-    """Return the model of a step; one captured here is captured again at other batch sizes and in other loops.
+def for_machine(step: CapturedStep, server: "Server") -> CapturedStep:
+    """Return a step as captured for the card of a machine; as it is where it cannot be captured again."""
+    again = step.__dict__.get(_AGAIN) if isinstance(step, Captured) else None
+    if again is None or step.compute_capability is None:
+        return step
+    from calibration.pretend.card import compute_capability
 
-    `words` are those of its loop that differ from what was asked for.
-    """
+    capability = compute_capability(server)
+    if capability is None or capability == step.compute_capability:
+        return step
+    return _recapturable(*again.for_card(step, capability))
+
+
+def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
+    """Return the model of a step; one captured here is captured again at other batch sizes and in other loops."""
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.scenario.captured import as_executed
 
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
         return CapturedModel(as_executed(step, way))
-    # Captures are compared by their types as well.
-    base = CapturedStep(**msgspec.structs.asdict(step))
 
     def in_loop(loop: "Loop") -> "CapturedModel | None":
-        changed = words | loop.changes
+        changed = dict(loop.changes)
         if loop.precision:
             changed["precision"] = Precision(loop.precision)
         try:
-            other = _recapturable(recapture(step.batch_size, **changed), recapture)
+            return model_of(recapture(step.batch_size, **changed), way)
         except CaptureError:
             return None
-        return model_of(other, way, **changed)
 
     return CapturedModel(
-        as_executed(base, way),
-        capture=lambda batch_size: as_executed(recapture(batch_size, **words), way),
+        as_executed(step, way),
+        capture=lambda batch_size: as_executed(recapture(batch_size), way),
         # What Inductor makes of other loops is not captured.
         capture_loop=None if step.compiled else in_loop,
     )
 
 
-def _recapturable(step: CapturedStep, capture: Callable[..., CapturedStep] | None) -> Captured:
+def _recapturable(step: CapturedStep, again: Again | None) -> Captured:
     found = Captured(**msgspec.structs.asdict(step))
-    if capture is not None:
-        found.__dict__[_CAPTURE] = capture
+    if again is not None:
+        found.__dict__[_AGAIN] = again
     return found
-
-
-def machines_named(hardware: Sequence[str], folder: Path, gpus: int = 1) -> "Sequence[Profile]":
-    """Return profiles by name or path, found beside a folder; by default one for each card, with enough GPUs."""
-    from vdnnsim.hardware.profile import shipped_profiles
-    from vdnnsim.study.machines import one_of_each_card
-
-    named = [profile_named(each, folder) for each in hardware]
-    return named or one_of_each_card(shipped_profiles(), gpus)
-
-
-def profile_named(hardware: object, folder: Path) -> "Profile":
-    """Return a profile by name or path, found beside a folder, or raise ProfileError."""
-    from vdnnsim.cost.model import checked_profile
-    from vdnnsim.hardware.profile import find_profile
-
-    if not isinstance(hardware, str | Path):
-        raise ProfileError(f"hardware: found {describe(hardware)}, expected the name of a profile, as 'rtx_4090'")
-    return checked_profile(find_profile(str(hardware), folder))
-
-
-def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
-    """Return policies by their names in scenarios."""
-    from vdnnsim.policies.registry import known_policies, resolve_policy
-
-    if not names:
-        raise PolicyError("policy: found none, expected a name, as 'pytorch', or several")
-    known = known_policies()
-    return tuple(resolve_policy(each, known, advice="") for each in ([names] if isinstance(names, str) else names))

@@ -103,8 +103,8 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.object_capture import captured_object
     from calibration.capture.wrapped import refuse_compiled
-    from vdnnsim.api.captured import precision_named
-    from vdnnsim.api.scenarios import chosen_memory_model, profile_of, with_memory
+    from vdnnsim.api.named import precision_named, profile_of
+    from vdnnsim.api.scenarios import chosen_memory_model, with_memory
     from vdnnsim.dnn.captured_accumulation import with_gradients
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import Captured, machines_named, policies_named, profile_named
+from vdnnsim.api.captured import Captured, for_machine
+from vdnnsim.api.named import machines_named, policies_named, profile_named
 from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, StudyError
@@ -139,11 +140,12 @@ def parallel(
     from vdnnsim.report.layouts import layouts_table
     from vdnnsim.study.layouts import gpus_of, layouts_of, rank_layouts, server_for
 
+    asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
+    gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))
+    step = for_machine(step, profile.server)
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
         raise CaptureError("step: cannot be captured for several GPUs, expected one that `vdnnsim.capture` returned")
-    asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
-    gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))
 
     def captured(chosen: "Setup") -> list[CapturedStep]:
         words = {

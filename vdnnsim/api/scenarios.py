@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from vdnnsim.api.captured import model_of, policies_named, profile_named
+from vdnnsim.api.captured import for_machine, model_of
+from vdnnsim.api.named import policies_named, profile_named
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.errors import CaptureError, DeviceError, InputError, OutputError, PolicyError
+from vdnnsim.errors import CaptureError, InputError, OutputError, PolicyError
 from vdnnsim.files.messages import not_one_of
 from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
@@ -207,8 +208,9 @@ def scenario_of_step(
     captured = _step_of(step)
     named = execution or ("compiled" if captured.compiled else "eager")
     way = Entry("", "execution", named, CaptureError).choice(Execution, "a way of execution")
-    profile, model = profile_named(hardware, Path()), model_of(captured, way)
-    scenario = scenario_of(model, model.base.model, profile, policies_named(policy), way)
+    policies, profile = policies_named(policy), profile_named(hardware, Path())
+    model = model_of(for_machine(captured, profile.server), way)
+    scenario = scenario_of(model, model.base.model, profile, policies, way)
     return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path())
 
 
@@ -281,18 +283,3 @@ def with_memory(profile: "Profile", memory: str | None) -> "Server":
         return server
     nbytes = int(read_argument("memory", parse_quantity, memory, Dimension.BYTES)) + server.gpu.context_bytes
     return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))
-
-
-def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
-    """Return a profile by name, or that of a card, or raise DeviceError where there is none of it."""
-    from vdnnsim.cost.model import checked_profile
-    from vdnnsim.hardware.profile import find_profile, profile_of_card
-
-    if hardware != "auto":
-        return checked_profile(find_profile(hardware, Path()))
-    if (found := profile_of_card(card)) is not None:
-        return found
-    expected = "expected the name of a profile, as 'rtx_4090'; `vdnnsim list hardware` has all"
-    if not is_gpu:
-        raise DeviceError(f"hardware: the model is on the {card}, {expected}")
-    raise DeviceError(f"hardware: there is no profile of {card}, {expected}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from vdnnsim.cli.captures import compute_capability, request_of
+from vdnnsim.cli.captures import request_of
 from vdnnsim.cli.model_options import captures
 from vdnnsim.cli.options import HARDWARE, out_option, prints_table
 from vdnnsim.cli.output import Output, check_file
@@ -47,6 +47,7 @@ def capture(
     import msgspec
 
     from calibration.capture.isolation import captured
+    from calibration.pretend.card import compute_capability
     from vdnnsim.dnn.captured_file import write_captured_step
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.report.result_table import ResultTable

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from vdnnsim.errors import InputError, ProfileError
+from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from calibration.capture.isolation import Capturing
@@ -44,6 +44,16 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
     )
 
 
+def for_card(request: "Request", server: "Server") -> "Request":
+    """Return a request for the card of a machine, unchanged where its compute capability is unknown."""
+    import msgspec
+
+    from calibration.pretend.card import compute_capability
+
+    capability = compute_capability(server)
+    return msgspec.structs.replace(request, compute_capability=capability) if capability else request
+
+
 def captured_with_notice(
     requests: "Sequence[Request]", *, room_bytes: int = 0, process: "Capturing | None" = None
 ) -> "list[CapturedStep]":
@@ -73,14 +83,3 @@ def captured_ranks(request: "Request", process: "Capturing") -> "list[CapturedSt
     pipeline = request.layout.pipeline if request.layout else 1
     each = (msgspec.structs.replace(request, position=position) for position in range(pipeline))
     return [step for rank in each for step in captured_with_notice((rank,), process=process)]
-
-
-def compute_capability(server: "Server") -> tuple[int, int] | None:
-    """Return the compute capability of a machine's GPU, or None if unknown."""
-    from calibration.pretend.card import card_of
-
-    try:
-        major, _, minor = card_of(server).compute_capability.partition(".")
-    except ProfileError:
-        return None
-    return int(major), int(minor)

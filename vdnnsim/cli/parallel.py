@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.captures import captured_ranks, compute_capability, request_of
+from vdnnsim.cli.captures import captured_ranks, for_card, request_of
 from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
 from vdnnsim.cli.options import HARDWARE, MODELS, out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
@@ -75,8 +75,6 @@ def parallel(
     Prints a table, and its first line as a command to copy; writes a page, a CSV and a picture to DIR. For several
     numbers of GPUs it ranks the fastest of fsdp, hsdp and ddp on each.
     """
-    import msgspec
-
     from calibration.capture.isolation import CapturingProcess
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.cost.model import checked_profile
@@ -109,8 +107,7 @@ def parallel(
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
     request.check()
-    if capability := compute_capability(profile.server):
-        request = msgspec.structs.replace(request, compute_capability=capability)
+    request = for_card(request, profile.server)
     is_curve = len(counts) > 1
     folder = report_folder(out, request.short_name, SCALING_WRITER if is_curve else LAYOUTS_WRITER)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from vdnnsim.cli.captures import captured_ranks, captured_with_notice, compute_capability, request_of
+from vdnnsim.cli.captures import captured_ranks, captured_with_notice, for_card, request_of
 from vdnnsim.cli.model_options import CAPTURE, RUN, describes_model
 from vdnnsim.cli.options import HARDWARE, POLICIES, POLICY_MODULE, SCENARIO, Command, policies_with, read_option
 from vdnnsim.errors import CaptureError, InputError
@@ -145,8 +145,7 @@ def model_input(
     if request.layout and len(profiles) == 1:
         cluster_of(profiles[0].file, profiles[0].server, request.layout.ranks)
     rounds = _rounds(words["accumulate"], request)
-    if capability := compute_capability(profiles[0].server):
-        request = msgspec.structs.replace(request, compute_capability=capability)
+    request = for_card(request, profiles[0].server)
 
     process = CapturingProcess()
 

@@ -1,6 +1,5 @@
 """`vdnnsim capture`: output, files, and refusals before any code of the user's runs."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -91,7 +90,7 @@ def test_a_model_is_captured_for_the_card_of_a_profile(folder: Path, monkeypatch
     assert "as cuda 8.0, torch " in run(*words).stdout
     assert read_captured_step(folder / "net.step.json")[0].device == "cuda 8.0"
     assert refused(*words, "--real").startswith("--hardware: found with real tensors")
-    monkeypatch.setattr(sys.modules["vdnnsim.cli.capture"], "compute_capability", lambda _: None)
+    monkeypatch.setattr("calibration.pretend.card.compute_capability", lambda _: None)
     assert refused(*words) == "--hardware: the compute capability of a100_40gb is unknown"
 
 

@@ -1,0 +1,101 @@
+"""Captures of a notebook, made again for other cards and batches."""
+
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import vdnnsim
+from tests.refusals import refusal
+from vdnnsim.api import Captured
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.errors import CaptureError, ProfileError
+
+TOKENS = torch.zeros(2, 16, 32)
+
+
+class Attention(nn.Module):
+    """Four heads of eight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.project(x).view(*x.shape[:2], 4, 8).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+def attentions(step: CapturedStep) -> set[str]:
+    return {each.name.partition("_attention")[0] for each in step.operations if "_scaled_dot_product" in each.name}
+
+
+FLASH, EFFICIENT, CUDNN = (f"aten._scaled_dot_product_{each}" for each in ("flash", "efficient", "cudnn"))
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_step_is_captured_anew_for_the_card_on_which_it_is_simulated(batch: int | None) -> None:
+    """In 16 bits a T4, of capability 7.5, has no flash attention, which begins with 8.0 (sdp_utils.cpp).
+
+    An H100 tries cuDNN first; what is known of an RTX 4090 stays the capture itself.
+    """
+    step = vdnnsim.capture(Attention, TOKENS, precision="amp_float16", batch=batch)
+    assert attentions(step) == {FLASH}
+    for hardware, device, kernel in (
+        ("rtx_4090", "cuda 8.9", FLASH),
+        ("t4", "cuda 7.5", EFFICIENT),
+        ("h100_sxm", "cuda 9.0", CUDNN),
+    ):
+        captured = vdnnsim.simulate(step, hardware).result.captured
+        assert captured is not None
+        assert (captured.base.device, attentions(captured.base)) == (device, {kernel})
+        named = vdnnsim.capture(Attention, TOKENS, precision="amp_float16", batch=batch, hardware=hardware)
+        assert named == captured.base
+
+
+def test_a_step_without_attention_is_the_same_on_every_card() -> None:
+    """Its device alone is another; so it is at another batch of the step for that card."""
+    step = vdnnsim.capture(nn.Linear(3, 5), torch.ones(8, 3))
+    captured = vdnnsim.simulate(step, "t4").result.captured
+    assert captured is not None
+    assert captured.base == msgspec.structs.replace(step, device="cuda 7.5")
+    assert captured.workload(5).captured.device == "cuda 7.5"
+
+
+def test_steps_are_equal_by_what_they_hold() -> None:
+    """A capture at another batch can be captured again, too; that from a file cannot, and equals it all the same."""
+    step = vdnnsim.capture(nn.Linear(3, 5), torch.ones(8, 3))
+    assert step.at_batch is not None
+    other = step.at_batch(4)
+    assert isinstance(other, Captured)
+    assert len(repr(other)) < 4000
+    assert other != step
+    assert other.at_batch is not None
+    assert other.at_batch(8) == step
+    plain = CapturedStep(**msgspec.structs.asdict(step))
+    assert plain == step == plain
+    assert step != 8
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"hardware": "t4", "real": True}, CaptureError, "hardware: found with real tensors"),
+        ({"hardware": "t5"}, ProfileError, "t5"),
+    ],
+)
+def test_a_card_that_makes_no_sense_is_refused(words: dict[str, Any], error: type, message: str) -> None:
+    assert message in refusal(error, vdnnsim.capture, nn.Linear(3, 5), torch.ones(8, 3), **words)
+
+
+def test_a_function_whose_name_says_nothing_gives_the_name_of_the_class() -> None:
+    def make() -> nn.Module:
+        return Attention()
+
+    def small() -> nn.Module:
+        return Attention()
+
+    names = [vdnnsim.capture(each, TOKENS).model for each in (make, lambda: Attention(), Attention, small)]  # noqa: PLW0108
+    assert names == ["Attention", "Attention", "Attention", "small"]

@@ -1,0 +1,69 @@
+"""Machines, policies and precisions by their names in arguments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vdnnsim.errors import CaptureError, DeviceError, PolicyError, ProfileError
+from vdnnsim.files.messages import describe
+from vdnnsim.files.value import Entry
+from vdnnsim.units import Precision
+
+if TYPE_CHECKING:
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.policies.interface import Policy
+
+
+def precision_named(precision: Any) -> Precision:  # noqa: ANN401  # whatever a user passes
+    """Return a precision by its name, or raise CaptureError, which for a type of PyTorch says its names."""
+    if type(precision).__name__ == "dtype":
+        name = str(precision).removeprefix("torch.")
+        names = [repr(each.value) for each in Precision if each.value.endswith(name)]
+        if names:
+            ways = " or, under autocast, ".join(names)
+            raise CaptureError(f"precision: found {precision}, expected {ways}")
+    return Entry("", "precision", precision, CaptureError).choice(Precision, "a precision")
+
+
+def machines_named(hardware: Sequence[str], folder: Path, gpus: int = 1) -> "Sequence[Profile]":
+    """Return profiles by name or path, found beside a folder; by default one for each card, with enough GPUs."""
+    from vdnnsim.hardware.profile import shipped_profiles
+    from vdnnsim.study.machines import one_of_each_card
+
+    named = [profile_named(each, folder) for each in hardware]
+    return named or one_of_each_card(shipped_profiles(), gpus)
+
+
+def profile_named(hardware: object, folder: Path) -> "Profile":
+    """Return a profile by name or path, found beside a folder, or raise ProfileError."""
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile
+
+    if not isinstance(hardware, str | Path):
+        raise ProfileError(f"hardware: found {describe(hardware)}, expected the name of a profile, as 'rtx_4090'")
+    return checked_profile(find_profile(str(hardware), folder))
+
+
+def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
+    """Return policies by their names in scenarios."""
+    from vdnnsim.policies.registry import known_policies, resolve_policy
+
+    if not names:
+        raise PolicyError("policy: found none, expected a name, as 'pytorch', or several")
+    known = known_policies()
+    return tuple(resolve_policy(each, known, advice="") for each in ([names] if isinstance(names, str) else names))
+
+
+def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
+    """Return a profile by name, or that of a card, or raise DeviceError where there is none of it."""
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile, profile_of_card
+
+    if hardware != "auto":
+        return checked_profile(find_profile(hardware, Path()))
+    if (found := profile_of_card(card)) is not None:
+        return found
+    expected = "expected the name of a profile, as 'rtx_4090'; `vdnnsim list hardware` has all"
+    if not is_gpu:
+        raise DeviceError(f"hardware: the model is on the {card}, {expected}")
+    raise DeviceError(f"hardware: there is no profile of {card}, {expected}")
