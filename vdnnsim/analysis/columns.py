@@ -116,6 +116,8 @@ _ROW: Final = {
     "reason": "why a policy does not fit or has no plan, or with which one it shares its plan",
     "layer": "the layer whose request does not fit with one more sample",
     "phase": "the phase of that layer",
+    "sure_batch_size": "the largest batch that leaves as much of the GPU memory as simulated peaks may be too low by; "
+    "empty where it is not known",
     "part_size": "samples in the largest part that fits, if a batch of any size is cut into parts",
     "error": "why a point could not be computed",
 }

@@ -24,7 +24,7 @@ from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
 from vdnnsim.study.answer_replays import AnswerReplays
-from vdnnsim.study.largest_batch import Need, find_edge
+from vdnnsim.study.edge import Need, find_edge
 from vdnnsim.study.replay_budget import CAPTURED, PER_S, ReplayBudget
 
 PLAIN: Final = "pytorch"

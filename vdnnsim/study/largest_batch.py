@@ -23,16 +23,18 @@ from typing import Final
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.analysis.results import Declined
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting, Trial, make_plans
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.study.edge import Need, find_edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +76,6 @@ class LargestBatch:
         return self.refusal.plan.layers[self.refusal.layer], self.refusal.phase.value
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """The memory of a batch.
-
-    Attributes:
-        share: of the capacity of GPU or host, the larger; an estimate that guides the search.
-    """
-
-    fits: bool
-    share: float
-
-
 _SEARCHED: Final = 0.75
 """Share of a policy's time for the search; the rest is for the real trials."""
 
@@ -98,8 +88,7 @@ def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[Lar
     Raises:
         PolicyError: no policy has a plan.
     """
-    batches = Sizes(scenario.workload_of, scenario.workload.batch_size, LARGEST_BATCH)
-    return largest_sizes(Simulators(scenario, ServerCosts(scenario.server), batches), deadline)
+    return largest_sizes(Simulators.of_batches(scenario), deadline)
 
 
 def largest_sizes(simulators: "Simulators", deadline: Deadline) -> tuple[LargestBatch, ...]:
@@ -118,38 +107,40 @@ def largest_sizes(simulators: "Simulators", deadline: Deadline) -> tuple[Largest
     return tuple(found)
 
 
-def find_edge(
-    need: Callable[[int], Need | None], guess: int, largest: int = LARGEST_BATCH, deadline: Deadline = NEVER
-) -> tuple[int, int]:
-    """Return a batch that fits and the next larger one, which does not.
+def surely_largest(
+    simulators: "Simulators", found: Sequence[LargestBatch], deadline: Deadline = NEVER
+) -> tuple[LargestBatch, ...]:
+    """Return the largest batch of each policy that fits even if peaks are too low by as much as they are known to be.
 
-    The batch is 0 if one image does not fit, `largest` if that does. At the deadline, or where `need` returns None, the
-    two may not be adjacent.
+    As in a run, the peak of its replay is compared; a policy that plans for the memory that there is gets less of it.
+
+    Args:
+        simulators: with which the largest batches were found.
+        found: those, by policy.
+        deadline: of all policies together.
     """
-    known: dict[int, Need] = {}
-    low, high = 0, largest + 1
-    batch, width = guess, high
-    while high - low > 1 and not deadline.is_over and (needed := need(batch)) is not None:
-        known[batch] = needed
-        low, high = (batch, high) if needed.fits else (low, batch)
-        closing, width = 2 * (high - low) <= width, high - low
-        estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
-        if estimate is None:
-            estimate = 2 * low if high > largest else (low + high) // 2
-        batch = min(max(estimate, low + 1), high - 1)
-    return low, high
+    return tuple(
+        each if not each.batch_size or each.part_size else _surely(simulators, policy, each, deadline.part(1 / left))
+        for left, policy, each in zip(range(len(found), 0, -1), simulators.scenario.policies, found, strict=True)
+    )
 
 
-_ALWAYS_ESTIMATED = 4
-"""Estimates that are used even if they do not halve the interval; linear needs take no more."""
+def _surely(simulators: "Simulators", policy: Policy, found: LargestBatch, deadline: Deadline) -> LargestBatch:
+    gpu = simulators.scenario.server.gpu
+    certain, multiple = certain_bytes(gpu.memory_bytes), simulators.sizes.multiple(policy)
+    if policy.decided_by is not DecidedBy.COSTS:
+        server = replace(simulators.scenario.server, gpu=replace(gpu, memory_bytes=certain))
+        scenario = replace(simulators.scenario, server=server)
+        return _largest_batch(Simulators(scenario, simulators.costs, simulators.sizes), policy, deadline)
 
+    def need(count: int) -> Need:
+        needed = simulators.need(policy, count * multiple, deadline, placed=True)
+        return Need(needed.is_sure, needed.share * gpu.memory_bytes / certain)
 
-def _where_full(known: dict[int, Need], last: int) -> int | None:
-    """Return the batch that would fill the memory, on a line through the last two, or through the origin for one."""
-    others = [batch for batch in known if batch != last]
-    other, share = (others[-1], known[others[-1]].share) if others else (0, 0.0)
-    slope = (known[last].share - share) / (last - other)
-    return int(min(last + (1 - known[last].share) / slope, 2 * LARGEST_BATCH)) if slope > 0 else None
+    most = found.batch_size // multiple
+    batch, more = find_edge(need, max(1, most * certain // gpu.memory_bytes), most, deadline)
+    untried = multiple * more if more > batch + 1 else None
+    return LargestBatch(policy.label, multiple * batch, None, None, untried=untried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +165,28 @@ class Simulators:
     costs: ServerCosts
     sizes: Sizes
     made: dict[int, Simulator] = field(default_factory=dict)
+    needs: dict[tuple[str, int], Need] = field(default_factory=dict)
+
+    @classmethod
+    def of_batches(cls, scenario: Scenario) -> "Simulators":
+        """Return those of a scenario at any batch; a search begins at the scenario's own."""
+        batches = Sizes(scenario.workload_of, scenario.workload.batch_size, LARGEST_BATCH)
+        return cls(scenario, ServerCosts(scenario.server), batches)
 
     def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
             at_batch = replace(self.scenario, workload=self.sizes.workload(batch))
             self.made[batch] = simulator_of(at_batch, self.costs)
         return self.made[batch]
+
+    def need(self, policy: Policy, batch: int, deadline: Deadline, *, placed: bool) -> Need:
+        """Return the memory of a policy at a batch, known where neither memory nor trials decided its plan."""
+        if (policy.label, batch) in self.needs:
+            return self.needs[policy.label, batch]
+        found = _need(self[batch], make_plans(policy, self.setting(batch, deadline, placed=placed)))
+        if policy.decided_by is DecidedBy.COSTS:
+            self.needs[policy.label, batch] = found
+        return found
 
     def setting(self, batch: int, deadline: Deadline, *, placed: bool) -> Setting:
         """Return the setting of a policy at a batch, with real trials or ones that are only placed."""
@@ -234,8 +241,7 @@ def _edge(simulators: Simulators, policy: Policy, deadline: Deadline, *, placed:
     guess = max(1, sizes.start // multiple)
 
     def need(count: int) -> Need | None:
-        batch = count * multiple
-        needed = _need(simulators[batch], make_plans(policy, simulators.setting(batch, deadline, placed=placed)))
+        needed = simulators.need(policy, count * multiple, deadline, placed=placed)
         # A policy whose search ended early may have missed a plan that fits.
         return needed if needed.fits or not deadline.is_over else None
 
@@ -272,10 +278,12 @@ def _hold_against_trials(
 def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
     limits = simulator.limits
     device_bytes, host_bytes = max(1, limits.device_bytes), max(1, limits.host_bytes)
-    shares, fits = [], True
+    gpu, shares, fits, sure = simulator.server.gpu, [], [], []
     # Several GPUs may share a plan.
     for plan in {id(plan): plan for plan in simulator.completed(plans)}.values():
-        unlimited = simulator.place_unlimited(plan)
+        unlimited, placed = simulator.place_unlimited(plan), simulator.place(plan)
         shares += [unlimited.pool_bytes / device_bytes, unlimited.host_bytes / host_bytes]
-        fits = fits and isinstance(simulator.place(plan), Placement)
-    return Need(fits, max(shares))
+        fits.append(isinstance(placed, Placement))
+        held_bytes = placed.pool_bytes + gpu.framework_bytes(plan.handles) if isinstance(placed, Placement) else None
+        sure.append(held_bytes is not None and held_bytes <= certain_bytes(gpu.memory_bytes))
+    return Need(all(fits), max(shares), is_sure=all(sure))

@@ -1,11 +1,12 @@
 """The largest batch, or the longest sequence, of each policy as a table."""
 
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Final
 
 from vdnnsim.analysis.columns import cells
 from vdnnsim.analysis.kernel_origins import joined_origins
-from vdnnsim.cost.trust import PEAKS_TOO_LOW, certain_bytes
+from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
@@ -15,10 +16,13 @@ from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percent, rate_cells
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.largest_batch import LargestBatch, largest_batches
+from vdnnsim.study.largest_batch import LargestBatch, Simulators, largest_sizes, surely_largest
 from vdnnsim.study.longest_sequence import longest_sequences
 
-LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+LARGEST: Final = (
+    *("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"),
+    "sure_batch_size",
+)
 """Columns of the CSV."""
 _PUNCTUAL_S: Final = 1.0
 """Delays up to this are not reported."""
@@ -44,40 +48,40 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
     what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
     columns = (*LARGEST, "tokens") if longest else LARGEST
     rows, shown = [], []
-    found, made = longest_sequences(asked, limit.begin()) if longest else (largest_batches(asked, limit.begin()), "")
-    surely = _surely(asked, limit) if asked.captured is not None and not longest else ["" for _ in found]
+    surely: tuple[LargestBatch, ...] = ()
+    if longest:
+        found, made = longest_sequences(asked, limit.begin())
+    else:
+        simulators, made = Simulators.of_batches(asked), ""
+        found = largest_sizes(simulators, limit.begin())
+        surely = surely_largest(simulators, found, limit.begin()) if asked.captured is not None else ()
     rates = rate_cells([each.images_per_s for each in found])
-    for each, rate, sure in zip(found, rates, surely, strict=True):
+    for each, rate, sure in zip_longest(found, rates, surely):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         if each.untried is not None:
             refusal = _nothing(each, limit, sample.names)
         rate_cell = "" if each.images_per_s is None else each.images_per_s
         part_size = "" if each.part_size is None else each.part_size
         stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
-        rows.append(cells(columns, dict(zip(columns, (*stated, part_size, each.size), strict=False)), None))
-        shown.append(
-            (each.policy, _batch(each), *[sure] * bool(sure), rate, refusal or _nothing(each, limit, sample.names))
-        )
+        sure_size = "" if sure is None or sure.no_plan else sure.batch_size
+        named = dict(zip(columns, (*stated, part_size, sure_size, each.size), strict=False))
+        rows.append(cells(columns, named, None))
+        beside = () if sure is None else (_batch(sure),)
+        shown.append((each.policy, _batch(each), *beside, rate, refusal or _nothing(each, limit, sample.names)))
     share = percent(PEAKS_TOO_LOW)
-    left = [f"with {share} left"] * any(surely)
+    left = [f"with {share} left"] * bool(surely)
     header = ("policy", what, *left, per_second(sample), f"what stops {more}")
     table = plain_table(header, shown, has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
     notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
     if asked.captured is not None:
-        margin = f"what is found just fits: simulated peaks may be {share} too low, which `run` leaves free"
+        margin = f"`{what}` fits if simulated peaks are right; they may be {share} too low"
+        if surely:
+            margin += f": `{left[0]}` is the largest that `run` calls fitting"
         findings = *findings, margin
     size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
     answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))
     return ResultTable(columns, rows, answer)
-
-
-def _surely(asked: Scenario, limit: TimeLimit) -> list[str]:
-    """Return the largest batch of each policy that leaves as much memory free as simulated peaks may be too low."""
-    gpu = asked.server.gpu
-    certain = replace(gpu, memory_bytes=certain_bytes(gpu.memory_bytes))
-    smaller = replace(asked, server=replace(asked.server, gpu=certain))
-    return [_batch(each) for each in largest_batches(smaller, limit.begin())]
 
 
 def _batch(found: LargestBatch) -> str:

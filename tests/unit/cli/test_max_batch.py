@@ -1,5 +1,6 @@
 """`vdnnsim max-batch` as scripts rely on it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from tests.command_line import ROOT, csv_rows, vdnnsim
 from tests.unit.study.test_answer import MIB, asked
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.report.document import Document, Table
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.study.largest_batch import LargestBatch
 from vdnnsim.study.largest_table import _nothing, largest_table
 
@@ -44,7 +47,8 @@ def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
     )
     assert " of 2 iterations " in done.stdout.partition("- Kernel times: ")[2]
     base, everything = csv_rows(folder / "max.csv")
-    assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"]
+    named = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+    assert tuple(base) == (*named, "sure_batch_size")
     assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]
     largest = int(base["batch_size"])
     assert 8 < largest < int(everything["batch_size"])
@@ -101,3 +105,20 @@ def test_a_captured_model_has_the_batch_that_leaves_memory_free_beside_the_large
     cells = {each.title: each.cells[0] for each in table.columns}
     share = int(cells["with 5.0 % left"]) / int(cells["largest batch"])
     assert share == pytest.approx(certain_bytes(MIB) / MIB, rel=1e-3)
+
+
+def test_the_batch_that_leaves_memory_free_is_the_one_that_fits_in_a_run() -> None:
+    """By what PyTorch's allocator reserves with all memory there, not by what it would make of less.
+
+    `run` asks whether the peak of a replay on the card leaves a part of it free: that holds for this batch, and for one
+    image more it does not.
+    """
+    scenario = asked(CapturedModel(chain(200_000), chain(100_000)), 44 * MIB)
+    scenario = replace(scenario, memory_model=MemoryModel.PYTORCH)
+    found = largest_table(scenario, TimeLimit(10.0), "")
+    ((sure, largest),) = found.to_pandas()[["sure_batch_size", "batch_size"]].to_numpy()
+    assert 0 < sure < largest
+    for batch, is_sure in ((sure, True), (sure + 1, False)):
+        result = run_scenario(replace(scenario, workload=scenario.workload_of(int(batch))))
+        assert result.results[0].fits
+        assert result.fits_surely is is_sure

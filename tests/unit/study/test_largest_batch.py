@@ -38,7 +38,8 @@ from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import LARGEST_BATCH, read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.largest_batch import LargestBatch, Need, find_edge, largest_batches
+from vdnnsim.study.edge import Need, find_edge
+from vdnnsim.study.largest_batch import LargestBatch, largest_batches
 
 ROOT = Path(__file__).parents[3]
 LEAST = Algorithms.MEMORY_OPTIMAL
