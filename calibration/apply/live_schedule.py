@@ -112,6 +112,11 @@ class LiveSchedule:
     states: Mapping[str, range]
     pools: Mapping[Unit, int] = field(default_factory=dict)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it neither moves nor recomputes anything, and allocates all where PyTorch does."""
+        return not (any(self.actions) or self.states or self.pools)
+
     @cached_property
     def made_by(self) -> Mapping[int, list[int]]:
         """By operation the storages that it makes, in order."""

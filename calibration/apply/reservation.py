@@ -86,6 +86,11 @@ class Reservation:
         self.beyond_bytes = 0
         self.is_full_of_gaps = False
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a step that leaves its plan may need memory that is not there."""
+        return self._limit_bytes is not None
+
     def take(self, model: nn.Module) -> None:
         """Reserve the memory before a step of the model, unless it is reserved; warn once of an excess."""
         if self._limit_bytes is None:

@@ -269,3 +269,15 @@ def test_what_a_later_operation_wrote_is_not_read() -> None:
     made = plan(model, batch(), hardware="rtx_4090", policy="checkpoint", loss=loss, optimizer="sgd")
     with pytest.raises(RuntimeError, match="modified by an inplace operation"), made.apply(model):
         backward(loss(model(batch())))
+
+
+@pytest.mark.parametrize(("policy", "has_hooks"), [("none", False), ("save_on_cpu", True)])
+def test_a_plan_that_does_nothing_leaves_steps_alone(model: Network, policy: str, has_hooks: bool) -> None:  # noqa: FBT001
+    """Without a limit of memory there is nothing that its hooks would do; PyTorch knows whether there are some."""
+    made = planned(CASE, model, policy)
+    assert made.loop.schedule.is_idle is not has_hooks
+    for _ in range(2):
+        with made.apply(model):
+            assert bool(torch._C._autograd._top_saved_tensors_default_hooks(False)) is has_hooks  # noqa: SLF001, FBT003
+            plain(model)
+    model.zero_grad()

@@ -2,9 +2,9 @@
 
 Whether a plan has room among addresses is a matter of a few MiB in gaps. So a search offers several: its fastest, and
 plans of its best order that leave more and more of the memory free, until one has room; the next search, for as much
-as that one takes, finds faster ones. As segments take more than what lies in them, of every plan about as much, further
-searches are for that much less, and a part that is left for gaps; and so on until the fastest plan of a search is
-slower than one that has room.
+as that one takes, finds faster ones, and so does the one after it. As segments take more than what lies in them, of
+every plan about as much, further searches are for that much less, and a part that is left for gaps. All this goes on
+until a plan that has room is near the bound.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -61,31 +61,30 @@ class ReservedSearch:
     def search(self, nbytes: int) -> None:
         """Search in so much memory, and then in less."""
         self._most_bytes = nbytes
-        least_bytes, before_bytes = self._search(nbytes), nbytes
-        roomy_bytes = self._roomy_bytes
-        if 0 < roomy_bytes < nbytes and not self._is_over:
-            self._search(roomy_bytes)
+        least_bytes, tried = self._search(nbytes), {nbytes}
+        while 0 < self._roomy_bytes < min(tried) and not self._is_over:
+            tried.add(self._roomy_bytes)
+            self._search(self._roomy_bytes)
+        if self._roomy_bytes == nbytes and self.found_s <= self.bound_s * FAR:
+            # Gaps took nothing. Of whole buffers one for less may be faster, where so many are badly filled.
+            return
         for part in LEFT:
             # At most half of what is left above the least memory of any plan.
             less_bytes = max(self._most_bytes - int(part * nbytes), (self._most_bytes + least_bytes) // 2)
-            is_known = less_bytes <= roomy_bytes and self._is_near
-            if is_known or self._is_over or not 0 < least_bytes < less_bytes < before_bytes:
+            if self._is_over or not 0 < least_bytes < less_bytes < nbytes:
                 break
-            least_bytes, before_bytes = self._search(less_bytes), less_bytes
+            if less_bytes not in tried:
+                tried.add(less_bytes)
+                least_bytes = self._search(less_bytes)
 
     @property
     def _is_over(self) -> bool:
         return self.effort.is_over or self.found_s <= self.bound_s * (1 + GOOD)
 
-    @property
-    def _is_near(self) -> bool:
-        """Whether no plan for less is faster; of whole buffers one may be, where so many are badly filled."""
-        return self.found_s <= self.bound_s * FAR
-
     def _search(self, nbytes: int) -> int:
         """Place plans for so many bytes, the fastest first, until one has room.
 
-        Return the least bytes of any plan; 0 where none for less is faster than what was found.
+        Return the least bytes of any plan; 0 where there is none for so many.
         """
         known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
         planner = self.by_bytes(nbytes, self.effort.part(SHARE), [each.dropped for each in known])
@@ -96,7 +95,7 @@ class ReservedSearch:
             return 0
         self._orders += planner.best.orders
         if self._is_slow(best) or self._has_room(planner, best):
-            return 0 if self._is_near else planner.question.least_bytes
+            return planner.question.least_bytes
         for order in self._leaner(planner, nbytes):
             made = None if self.effort.is_over else planner.fitted(order, self.effort.part(FITTING))
             if made is None or made.seconds > best.seconds * FAR or self._is_slow(made):

@@ -11,8 +11,10 @@ from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1
 """Below it a gap has two decimals."""
-_LOOSE: Final = 0.01
+LOOSE: Final = 0.01
 """Gap of the step in unlimited memory from which a bound is called loose."""
+_SAME: Final = 1e-6
+"""Rounding errors of a step that is as fast as another."""
 _NOISE_PERCENT: Final = 1e-7
 """Rounding errors of sums of seconds."""
 _MOST_NAMED: Final = 3
@@ -32,11 +34,14 @@ def bound_text(certificate: Certificate, iteration_s: float, unlimited_s: float)
     """Return bound and gap: `lower bound 354 ms, gap 16.0 %, of schedules of this order that recompute nothing`.
 
     Where the step in unlimited memory is far above the bound as well, the bound is loose, and the text compares both.
+    Where the plan is as fast as that step there is nothing left to bound.
     """
+    if iteration_s <= unlimited_s * (1 + _SAME):
+        return "as fast as with unlimited memory, so no schedule of this order is faster"
     ended = "" if certificate.complete else "; the time limit ended the search"
     above = certificate.gap(unlimited_s)
     unlimited = f", loose: a step with unlimited memory is {gap_text(above)} above it, this one"
-    beside = unlimited if above > _LOOSE else ", gap"
+    beside = unlimited if above > LOOSE else ", gap"
     bound, gap = format_seconds(certificate.bound_s), gap_text(certificate.gap(iteration_s))
     return f"lower bound {bound}{beside} {gap}, of {class_text(certificate.holds_for)}{ended}"
 

@@ -12,7 +12,7 @@ from vdnnsim.files.messages import listed
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
-from vdnnsim.report.certificates import class_text, gap_text
+from vdnnsim.report.certificates import LOOSE, class_text, gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption, workload_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
@@ -122,6 +122,11 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
     if gaps:
         classes = dict.fromkeys(class_text(each.bound.holds_for) for each in frontier.points if each.bound is not None)
         lines.append(f"Gap of every plan at most {gap_text(max(gaps))}; the bound holds for {' or '.join(classes)}.")
+        if (of_roomy := roomy.gap or 0.0) > LOOSE:
+            lines.append(
+                f"The bound is loose, for it leaves out what the host and the exchange between ranks add: a plan that "
+                f"offloads and recomputes nothing is {gap_text(of_roomy)} above it, too."
+            )
     if not all(each.plan.complete for each in frontier.points):
         lines.append("The time limit ended the search for some of the plans.")
     others = [*(each.policy for each in frontier.policies), *(each.policy for each in frontier.declined)]

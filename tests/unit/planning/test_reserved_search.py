@@ -120,12 +120,31 @@ def test_no_plan_is_placed_twice() -> None:
 def test_plans_of_the_best_order_are_placed_unless_much_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan for 302 B takes 12 s, a fifth more than that for 306 B; with a factor of 1.5 it is placed at once.
 
-    As it has room, the next search is for as much, which finds no other; no search is for less.
+    As it has room, the next search is for as much, which finds no other; one for less, 299 B, finds none faster.
     """
     monkeypatch.setattr(reserved_search, "FAR", 1.5)
     found, searched = search(places := Addresses(305))
     assert seconds_of(found) == pytest.approx(12)
-    assert (places.asked, searched) == ([306, 302], [306, 302])
+    assert (places.asked, searched) == ([306, 302], [306, 302, 299])
+
+
+def test_searches_go_on_with_what_the_last_plan_with_room_was_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 306, 305 and 304 B finds a plan with room for a byte less, which is searched for next.
+
+    That of 303 B is for as much; two more searches are for a 64th and a 32nd of 306 B less.
+    """
+    seconds = {306: 12.0, 305: 11.5, 304: 11.0, 303: 10.5}
+
+    def searched_for(found: ReservedSearch, nbytes: int) -> int:
+        searched.append(nbytes)
+        if nbytes in seconds:
+            found.found_s, found._roomy_bytes = seconds[nbytes], max(303, nbytes - 1)  # noqa: SLF001 - what it keeps
+        return LEAST
+
+    searched = list[int]()
+    monkeypatch.setattr(ReservedSearch, "_search", searched_for)
+    ReservedSearch(lambda *_: cast("Planner", None), Addresses(0), UNLIMITED).search(306)
+    assert searched == [306, 305, 304, 303, 302, 299]
 
 
 def test_a_search_that_finds_what_had_no_room_does_not_place_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,12 @@ def test_a_bound_far_below_unlimited_memory_is_loose(bound_s: float, is_loose: b
     assert (", loose: a step with unlimited memory is 95.2 % above it, this one " in text) is is_loose
 
 
+def test_a_plan_as_fast_as_unlimited_memory_is_above_nothing() -> None:
+    """8 s are 315 % above 1.93 s, and yet no schedule is faster: the bound leaves out what the host adds."""
+    text = bound_text(Certificate(1.93, BoundClass.OFFLOAD), 8.0, 8.0)
+    assert text.startswith("as fast as with unlimited memory")
+
+
 def test_unfit_policies_name_only_resident_memory(result: ScenarioResult, keep: PolicyResult) -> None:
     """Its 6 s are of a GPU without a capacity, for which the bound does not hold."""
     assert lines(result, keep, CERTIFICATE) == ("keep(p): 20 B of weights stay",)
