@@ -52,6 +52,12 @@ def is_of_pytorch(model: MemoryChoice) -> bool:
     return settings_of(model) is not None
 
 
+def is_of_plain_loop(model: MemoryChoice) -> bool:
+    """Whether a memory model is PyTorch's without memory reserved ahead, as `apply` reserves it."""
+    settings = settings_of(model)
+    return settings is not None and not settings.preallocated
+
+
 def preallocated(model: MemoryChoice) -> MemoryChoice:
     """Return PyTorch's memory model with memory reserved ahead, unless it limits splits; others unchanged."""
     settings = settings_of(model)

@@ -15,23 +15,63 @@ of which autograd makes views; running moments of batch normalizations are left 
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import SavingRule
-from vdnnsim.dnn.step import WeightGradients
+from vdnnsim.dnn.step import BufferKind, Step, StepOperation, WeightGradients
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.buckets import with_kept_gradients
+from vdnnsim.plans.operations import Allocate, Compute, Operation, Release
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
 from vdnnsim.policies.interface import DecidedBy, Setting
+
+_CAST: Final = "aten._to_copy.default"
 
 
 def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:
     """Return a workload as a PyTorch loop runs it, which drops the weight gradients or keeps their memory."""
     gradients = WeightGradients.DROPPED if set_to_none else WeightGradients.KEPT
     return replace(workload.saved_by(SavingRule.AUTOGRAD), weight_gradients=gradients)
+
+
+def with_cached_casts(plan: TrainingPlan) -> TrainingPlan:
+    """Return a plan in which autocast's cache holds the narrow copies of parameters until the end of forward.
+
+    It does so whatever autograd saves, as `torch.utils.checkpoint` and `save_on_cpu` do not, but for parameters that
+    need no gradient (`cached_cast` in aten/src/ATen/autocast_mode.cpp). `plan.apply` frees them earlier.
+    """
+    workload = plan.workload
+    if not isinstance(workload, CapturedWorkload) or workload.captured.precision.autocast is None:
+        return plan
+    step = workload.step
+    differentiated = {each.forward for each in step.operations if each.phase.is_backward}
+    copies = {
+        step.tensors[operand.memory].storage
+        for number, each in enumerate(step.operations)
+        if each.name == _CAST and number in differentiated and _reads_parameter(step, each)
+        for operand in each.operands
+        if operand.access.writes
+    }
+    operations, held, is_forward = list[Operation](), list[Operation](), True
+    for each in plan.operations:
+        if isinstance(each, Compute) and (each.phase is not Phase.FORWARD or not each.repeat):
+            is_forward = each.phase is Phase.FORWARD
+        begins = isinstance(each, Allocate | Compute) and each.phase is not Phase.FORWARD
+        if held and (begins or not is_forward):
+            operations += held
+            held = []
+        is_cached = isinstance(each, Release) and plan.buffers[each.buffer].storage in copies
+        (held if is_cached and is_forward else operations).append(each)
+    return replace(plan, operations=(*operations, *held))
+
+
+def _reads_parameter(step: Step, operation: StepOperation) -> bool:
+    read = (step.storages[step.tensors[each.memory].storage] for each in operation.operands if each.access.reads)
+    return any(each.given and each.kind is BufferKind.WEIGHTS for each in read)
 
 
 class PyTorchLoop(ByRule, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from vdnnsim.engine.host import Execution, check_execution
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_plain_loop, is_of_pytorch
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
@@ -27,7 +27,7 @@ from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
-from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.pytorch import PyTorch, PyTorchLoop, with_cached_casts
 
 Made = TypeVar("Made")
 
@@ -195,7 +195,9 @@ class Simulator:
 
     def _plans(self, policy: Policy) -> tuple[TrainingPlan, ...]:
         if not self.workload.as_captured:
-            return make_plans(policy, self.setting())
+            plans = make_plans(policy, self.setting())
+            is_plain = isinstance(policy, PyTorchLoop) and is_of_plain_loop(self.limits.model)
+            return once(with_cached_casts, plans) if is_plain else plans
         if not isinstance(policy, Base | PyTorch):
             raise PolicyError(
                 f"{policy.label}: plans no micro-batches that overlap or differ, which are replayed as they were "

@@ -30,7 +30,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError, ProfileError
 from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import is_of_pytorch, preallocated
+from vdnnsim.memory.choices import is_of_plain_loop, is_of_pytorch, preallocated
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import Placement
@@ -76,7 +76,7 @@ class AnswerReplays:
     costs: CostModel
     loop: Loop = field(default_factory=Loop)
     # With the workload, so that its identity stays unique.
-    _made: dict[tuple[str, int, str, bool], tuple[Workload, tuple[TrainingPlan, ...]]] = field(default_factory=dict)
+    _made: dict[object, tuple[Workload, tuple[TrainingPlan, ...]]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, budget: ReplayBudget) -> Self:
@@ -142,11 +142,9 @@ class AnswerReplays:
     ) -> Way:
         """Replay a policy, by default as it is applied, with `operations` of its own and those of the step."""
         chosen = scenario or self.applied
-        asked = self.untried(name, chosen, change)
+        asked, cost = self.untried(name, chosen, change), operations + self.operations
         return self.budget.once(
-            asked,
-            operations + self.operations,
-            lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, deadline)),
+            asked, cost, lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, deadline))
         )
 
     def untried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
@@ -176,7 +174,8 @@ class AnswerReplays:
         """Return the plans of a policy; those that memory does not decide are made once for all allocators."""
         if policy.decided_by is not DecidedBy.COSTS:
             return simulator.made(policy)
-        key = policy.label, id(simulator.workload), simulator.server.name, is_of_pytorch(simulator.limits.model)
+        kind = is_of_pytorch(simulator.limits.model), is_of_plain_loop(simulator.limits.model)
+        key = policy.label, id(simulator.workload), simulator.server.name, kind
         if key not in self._made:
             self._made[key] = simulator.workload, simulator.made(policy)
         return self._made[key][1]

@@ -1,6 +1,8 @@
 """How a way to make a model fit is done: a command, or the lines of Python of a changed loop."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import isqrt
 from typing import Final
 
@@ -13,7 +15,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.training_loops import LISTS, Loop, checkpointed_classes, class_of_blocks
 from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
-from vdnnsim.policies.iterations.segments import is_sequence, modules, passing
+from vdnnsim.policies.iterations.segments import Segment, is_sequence, modules, passing
 from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.report.tables.training_script import definition, imports_of, optimizer_line, step_lines, step_of
 from vdnnsim.units import GIB, MIB
@@ -148,19 +150,16 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     workload = pytorch_loop(result.workload, set_to_none=True)
     parts = modules(workload)
     segments = equal_segments(parts, isqrt(len(parts)))
-    blocks, count = "", 0
-    if isinstance(workload, CapturedWorkload) and is_sequence(workload):
-        blocks, count = _sequence(workload.captured)
-    if blocks:
-        size = max(1, (count or len(parts)) // len(segments))
+    if isinstance(workload, CapturedWorkload) and is_sequence(workload) and (sequence := _sequence(workload.captured)):
+        blocks, paths = sequence
         yield from _without_cache(step_of(result))
         yield f"blocks = {blocks}"
         yield "def section(forwards, x, *more, **named):  # of blocks that return what the next one gets first"
         yield "    for forward in forwards:"
         yield "        x = forward(x, *more, **named)"
         yield "    return x"
-        yield f"for start in range(0, {size * (len(segments) - 1)}, {size}):"
-        yield f"    first, *others = blocks[start : start + {size}]"
+        yield f"for start, end in pairwise({_bounds(workload, segments[:-1], paths)}):"
+        yield "    first, *others = blocks[start:end]"
         yield "    forwards = [each.forward for each in (first, *others)]"
         yield "    first.forward = partial(checkpoint, section, forwards, use_reentrant=False)"
         yield "    for each in others:"
@@ -174,20 +173,33 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     yield "# x = checkpoint(section, x, use_reentrant=False)"
 
 
-def _sequence(step: CapturedStep) -> tuple[str, int]:
-    """Return the modules that run one after the other, in Python: blocks of a class, or all of a `Sequential`, counted.
+def _sequence(step: CapturedStep) -> tuple[str, list[str]] | None:
+    """Return modules that run one after the other, in Python, and their paths: blocks of a class, or of a `Sequential`.
 
-    An empty text where others may run between blocks of a list.
+    None where others may run between blocks of a list.
     """
     kinds, name = {each.path: each.kind for each in step.modules}, class_of_blocks(step)
     holder = next((path.rpartition(".")[0] for path, kind in kinds.items() if kind == name), "")
-    children = [kind for path, kind in kinds.items() if path and path.rpartition(".")[0] == holder]
+    children = {path: kind for path, kind in kinds.items() if path and path.rpartition(".")[0] == holder}
     if kinds.get(holder) == LISTS[0]:
-        return f"list({_in_python(holder)})", len(children)
-    if not name or len(set(children)) > 1:
-        return "", 0
+        return f"list({_in_python(holder)})", list(children)
+    if not name or len(set(children.values())) > 1:
+        return None
     _, _, short = name.rpartition(".")
-    return f'[each for each in model.modules() if type(each).__name__ == "{short}"]', 0
+    blocks = [path for path, kind in kinds.items() if kind == name]
+    return f'[each for each in model.modules() if type(each).__name__ == "{short}"]', blocks
+
+
+def _bounds(workload: CapturedWorkload, segments: Sequence[Segment], blocks: Sequence[str]) -> list[int]:
+    """Return where sections of blocks begin and the last ends: with the segment in which their last block ends."""
+    ends = dict.fromkeys(blocks, 0)
+    for each in workload.step.operations:
+        path = f"{workload.step.modules[each.module].path}."
+        if each.phase is Phase.FORWARD and (block := next((of for of in blocks if path.startswith(f"{of}.")), None)):
+            ends[block] = max(ends[block], each.layer)
+    # A block without operations, as an identity, ends with the one before.
+    done = list(accumulate(ends.values(), max))
+    return sorted({0, *(bisect_left(done, each.layers.stop) for each in segments)})
 
 
 def _in_python(path: str) -> str:

@@ -13,6 +13,7 @@ from vdnnsim.units import Precision
 
 _IMPORTS: Final = {
     "partial": "from functools import partial",
+    "pairwise": "from itertools import pairwise",
     "bitsandbytes": "import bitsandbytes",
     "cross_entropy": "from torch.nn.functional import cross_entropy",
     "pad": "from torch.nn.functional import pad",
