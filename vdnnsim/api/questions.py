@@ -138,7 +138,8 @@ def parallel(
     """
     from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.report.layouts import layouts_table
-    from vdnnsim.study.layouts import gpus_of, layouts_of, rank_layouts, server_for
+    from vdnnsim.study.layouts import gpus_of, layouts_of, rank_layouts
+    from vdnnsim.study.servers import server_for
 
     asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
     gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))

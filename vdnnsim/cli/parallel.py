@@ -88,7 +88,8 @@ def parallel(
         write_layouts,
         write_scaling,
     )
-    from vdnnsim.study.layouts import data_layouts_of, gpus_of, layouts_of, rank_layouts, scale_layouts, server_for
+    from vdnnsim.study.layouts import data_layouts_of, gpus_of, layouts_of, rank_layouts, scale_layouts
+    from vdnnsim.study.servers import server_for
 
     if (model is None) is (named_model is None):
         raise InputError("--model: expected one of MODEL and --model MODEL")

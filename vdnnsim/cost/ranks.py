@@ -43,6 +43,9 @@ def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
         raise ProfileError(
             f"{file}: has {gpus} GPUs and no network card, expected {ranks} GPUs, or a 'network' in its topology"
         )
+    if server.hosts is not None and ranks > (most := gpus * server.hosts):
+        hosts = f"{server.hosts} hosts of {gpus} GPUs"
+        raise ProfileError(f"{file}: has {hosts}, expected at most {most} ranks, found {ranks}")
     if ranks > gpus and ranks % gpus:
         raise ProfileError(f"{file}: has {gpus} GPUs, expected a multiple of it in ranks, found {ranks}")
     return Cluster(topology, ranks)

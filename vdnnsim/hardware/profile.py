@@ -14,7 +14,7 @@ the profile (`vdnnsim.cost.kernel_table`, `vdnnsim.hardware.copies`), and the ha
     provenance: {date: 2026-11-21, driver: "580.65"}
 
 A profile may extend another by `extends: rtx_4090`, and state only what differs. `topology: h100_x8` takes that of
-another profile, for a server that is the same with other cards.
+another profile, for a server that is the same with other cards. `hosts: 32` makes a cluster of so many such servers.
 """
 
 import re
@@ -29,12 +29,14 @@ from vdnnsim.files.messages import file_name, not_one_of, quote, spelled_as
 from vdnnsim.files.packaged import PROFILES, shipped_folder, shipped_name
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.files.yaml_file import FileKind, read_yaml
+from vdnnsim.hardware.extension import EXTENDS, extended, mapping_in
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.sections import (
     anonymous_text,
     copies_of,
     missing,
     read_cost_model,
+    read_hosts,
     read_kernels,
     read_part,
     read_provenance,
@@ -45,16 +47,14 @@ from vdnnsim.hardware.transferred_fit import inherited, without_foreign_fits
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
-_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
+_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology", "hosts")
 _MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
 """Brand names before the names of cards."""
 _SPELLINGS = ((_MAKER.pattern, ""), (r"sxm\d+|hbm3\b", "sxm"), (r"\(maxwell\)", ""), (r"(\d+)\s*gb", r" \1gb "))
 """Spellings of socket, chip and memory in names of cards, and their normal form."""
 _OTHER_MAKER: Final = re.compile(r"amd|radeon|instinct|mi\d|rx[ _-]?\d|gaudi|tpu|intel|apple", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-EXTENDS: Final = "extends"
 _TOPOLOGY: Final = "topology"
-_WHOLE: Final = ("topology", "kernels", "copies", "provenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,11 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     if base is not None:
         root = replace(root, value=extended(base.content, root.value))
     if like is not None:
-        root = replace(root, value=_mapping(root.value) | {_TOPOLOGY: _mapping(like.content).get(_TOPOLOGY)})
+        root = replace(root, value=mapping_in(root.value) | {_TOPOLOGY: mapping_in(like.content).get(_TOPOLOGY)})
     if lacking := missing(root.value, file.lines):
         raise root.wrong(f"is not complete; missing are {lacking}")
     required, optional = _REQUIRED, (EXTENDS, *_OPTIONAL)
-    if isinstance(root.value, dict) and "topology" in root.value:
+    if _TOPOLOGY in mapping_in(root.value):
         required, optional = tuple(key for key in _REQUIRED if key != "link"), ("link", *optional)
     top = root.members(required, optional)
     name = top["name"].text()
@@ -188,8 +188,8 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     link = host_link(topology) if topology and "link" not in top else read_part(Link, top["link"], figures, "name")
     host = read_part(Host, top["host"], figures)
     kind, parameters = read_cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
-    own = file.root.value if isinstance(file.root.value, dict) else {}
-    folders = {key: path.parent if base is None or key in own else base.folders[key] for key in ("kernels", "copies")}
+    own, tables = mapping_in(file.root.value), ("kernels", "copies")
+    folders = {key: path.parent if base is None or key in own else base.folders[key] for key in tables}
     if "copies" in top:
         link = replace(link, copies=copies_of(top["copies"], folders["copies"]))
     server = Server(
@@ -204,19 +204,19 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
         kernels=read_kernels(top["kernels"], folders["kernels"]) if "kernels" in top else None,
         provenance=read_provenance(top["provenance"]) if "provenance" in top else (),
         topology=topology,
+        hosts=read_hosts(top["hosts"], topology) if "hosts" in top else None,
     )
     server = without_foreign_fits(server, lambda other: _machine(other, path))
-    if base is not None:
-        server = inherited(server, base.server)
+    server = server if base is None else inherited(server, base.server)
     description = anonymous_text("description", top["description"])
-    others = (each for each in (base, like) if each is not None)
+    others = filter(None, (base, like))
     read_from = tuple(dict.fromkeys(pair for each in others for pair in ((each.file, each.sha256), *each.read_from)))
     return Profile(file.name, file.sha256, description, server, root.value, folders, file.lines, read_from)
 
 
 def _other(root: Entry, key: str, path: Path, extending: tuple[Path, ...]) -> Profile | None:
     """Return the profile that another extends, or whose topology it takes; None if it names none."""
-    content = _mapping(root.value)
+    content = mapping_in(root.value)
     if key not in content or (key == _TOPOLOGY and not isinstance(content[key], str)):
         return None
     entry = root.named_members("keys")[key]
@@ -261,39 +261,3 @@ def _profiles_in(folder: Path) -> list[Path]:
 def _beside(folder: Path) -> Path:
     """Return the parent of a folder as a short path: `.` of `scenarios`, `..` of `.`."""
     return folder.parent if folder.name not in ("", "..") else folder / ".."
-
-
-def extended(base: YamlValue, own: YamlValue) -> YamlValue:
-    """Return the content of a profile merged with that of its base, unchecked.
-
-    What is not stated is inherited, but for `provenance`; figures are replaced as a whole, and `null` removes a key. A
-    topology, which stands for a link as well, tables, and a cost model of another kind replace those of the base.
-    """
-    if not isinstance(base, dict) or not isinstance(own, dict):
-        return own
-    kept = {key: value for key, value in base.items() if key not in ("provenance", EXTENDS)}
-    if "h2d" in _mapping(own.get("link")) or "d2h" in _mapping(own.get("link")):
-        kept.pop("copies", None)
-    if "topology" in own and "link" not in own:
-        kept.pop("link", None)
-    model = _mapping(own.get("cost_model"))
-    if "kind" in model and model["kind"] != _mapping(base.get("cost_model")).get("kind"):
-        kept.pop("cost_model", None)
-    return _merged(kept, own)
-
-
-def _merged(base: dict[str, YamlValue], own: dict[str, YamlValue]) -> dict[str, YamlValue]:
-    merged = dict(base)
-    for key, value in own.items():
-        below = merged.get(key)
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(below, dict) and isinstance(value, dict) and "value" not in below and key not in _WHOLE:
-            merged[key] = _merged(below, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _mapping(value: YamlValue) -> dict[str, YamlValue]:
-    return value if isinstance(value, dict) else {}

@@ -15,10 +15,12 @@ from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import Figures, definitions, keys_of
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power
 from vdnnsim.hardware.stated_figure import parameter_range
+from vdnnsim.hardware.topology import Topology
 
 PLACEHOLDER: Final = "..."
 """In the template of a profile, for text to be filled in."""
 SECTIONS: Final = {"gpu": Gpu, "link": Link, "host": Host}
+_MOST_HOSTS: Final = 10_000
 _MEMBERS: Final = ("value", "origin", "source")
 LAYOUTS: Final = ("nchw", "nhwc")
 """Layouts of the maps of a measured kernel: channels before or after pixels."""
@@ -90,6 +92,14 @@ def read_provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
     return tuple((name, anonymous_text(name, text)) for name, text in texts.items())
+
+
+def read_hosts(entry: Entry, topology: Topology | None) -> int:
+    """Return how many servers are a cluster."""
+    hosts = entry.integer(1, _MOST_HOSTS)
+    if hosts > 1 and (topology is None or not topology.cards):
+        raise entry.wrong(f"found {hosts}, expected a 'network' in the topology to join them, or 1")
+    return hosts
 
 
 def anonymous_text(name: str, entry: Entry) -> str:

@@ -187,6 +187,7 @@ class Server:
         cost_model: parameters that `vdnnsim.cost` interprets; empty if kernels were measured instead.
         kernels: None if no kernel was measured.
         topology: None for a machine with one GPU on a link of its own.
+        hosts: servers of the kind that are a cluster, joined by their network cards; None for as many as ranks need.
         provenance: hardware and software of the measurement, as (name, text).
     """
 
@@ -201,9 +202,11 @@ class Server:
     provenance: tuple[tuple[str, str], ...] = ()
     topology: Topology | None = None
     cost_model_kind: str = DEFAULT_COST_MODEL
+    hosts: int | None = None
 
     @property
     def gpu_count(self) -> int:
+        """GPUs of one server."""
         return 1 if self.topology is None else len(self.topology.gpus)
 
     @property

@@ -126,6 +126,8 @@ def profile_text(server: Server, description: str) -> str:
         lines += ["", f"copies: {{table: {quoted(server.link.copies.table.name)}}}"]
     if server.provenance:
         lines += ["", "provenance:", *(f"  {name}: {quoted(text)}" for name, text in server.provenance)]
+    if server.hosts is not None:
+        lines += ["", f"hosts: {server.hosts}"]
     if server.topology is not None:
         lines += topology_lines(server.topology, [each for each in server.figures if each.path.startswith(FIGURES_AT)])
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import InputError, PlanError
-from vdnnsim.hardware.profile import Profile, is_of_card, shipped_profiles
+from vdnnsim.hardware.profile import Profile
 from vdnnsim.plans.operations import Communicate
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.pytorch import PyTorch
@@ -73,32 +73,6 @@ def gpus_of(layouts: Sequence[Layout], gpus: int | None = None) -> int | None:
         if each.ranks != asked:
             raise InputError(f"{each.text} is for {each.ranks} GPUs, expected {asked}")
     return asked
-
-
-def server_for(named: Profile, gpus: int | None = None) -> tuple[int, Profile]:
-    """Return how many GPUs are trained on, and a server with so many, or a host of them.
-
-    Args:
-        named: that server, or one with its card, of which the smallest is taken.
-        gpus: that are asked for; by default all of the server.
-
-    Raises:
-        InputError: there is no such server.
-    """
-    name = named.server.name
-    servers = {named.server.gpu_count: named}
-    if named.server.gpu_count == 1:
-        of_card = (each for each in shipped_profiles() if is_of_card(each.server, named.server.gpu.name))
-        servers = {each.server.gpu_count: each for each in of_card if each.server.gpu_count > 1}
-    if not servers:
-        raise InputError(f"{name} has one GPU, expected a profile of several, as h100_x8")
-    counts = sorted(servers)
-    whole = (each for each in reversed(counts) if gpus is not None and gpus % each == 0)
-    count = next((each for each in counts if gpus is None or gpus <= each), None) or next(whole, None)
-    if count is None:
-        hosts = f"{counts[-1]}, or a multiple of it, of hosts as {servers[counts[-1]].server.name}"
-        raise InputError(f"{name} for {gpus} GPUs, expected at most {hosts}")
-    return gpus or count, servers[count]
 
 
 def rank_layouts(

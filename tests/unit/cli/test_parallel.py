@@ -100,10 +100,7 @@ def test_server_of_a_card(captured: list[Request]) -> None:
         (("h100_x8", "--gpus", "4,8", "--layout", "fsdp=4"), "--layout: found fsdp=4 with several numbers of GPUs"),
         (("h100_x8", "--gpus", "8", "--layout", "fsdp=4"), "--layout: fsdp=4 is for 4 GPUs, expected 8"),
         (("h100_x8", "--layout", "fsdp=8, tp=2", "--layout", "fsdp=4"), "--layout: fsdp=4 is for 4 GPUs, expected 16"),
-        (
-            ("rtx_4090", "--gpus", "9"),
-            "--hardware: rtx_4090 for 9 GPUs, expected at most 8, or a multiple of it, of hosts as rtx_4090_x8",
-        ),
+        (("rtx_4090", "--gpus", "9"), "--hardware: rtx_4090 for 9 GPUs, expected at most 8"),
         (("h100_x8", "--model", "my.py:net"), "expected one of MODEL and --model MODEL"),
     ],
 )

@@ -9,7 +9,7 @@ from tests.captured_steps import sharded
 from tests.machines import shipped_server
 from tests.refusals import refusal
 from vdnnsim.cost.collectives import Cluster
-from vdnnsim.cost.ranks import machine_of_rank
+from vdnnsim.cost.ranks import cluster_of, machine_of_rank
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.errors import ProfileError
@@ -62,6 +62,15 @@ def test_each_group_of_a_rank_has_buffers_of_its_own() -> None:
     assert found.gpu.context_bytes == machine.gpu.context_bytes + 48 * CHANNEL
     assert replace(found, gpu=machine.gpu) == machine
     assert machine_of_rank("rtx_4090.yaml", shipped_server("rtx_4090"), sharded()) == shipped_server("rtx_4090")
+
+
+def test_a_cluster_has_as_many_hosts_as_it_says() -> None:
+    """Three hosts of eight GPUs are 24 ranks; a server that states none is as many as ranks need."""
+    cluster = replace(shipped_server("h100_x8"), hosts=3)
+    assert cluster_of("three.yaml", cluster, 24).ranks == 24
+    found = refusal(ProfileError, cluster_of, "three.yaml", cluster, 32)
+    assert found == "three.yaml: has 3 hosts of 8 GPUs, expected at most 24 ranks, found 32"
+    assert cluster_of("h100_x8.yaml", shipped_server("h100_x8"), 32).ranks == 32
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,26 @@ def test_wrong_network_cards_are_refused(tmp_path: Path, key: str, value: object
     assert message_of(tmp_path, CLUSTER | {key: value}).startswith(message)
 
 
+def test_hosts_of_a_cluster_are_read_and_written(tmp_path: Path) -> None:
+    path = write(tmp_path, CLUSTER, hosts=3)
+    assert read_profile(path).hosts == 3
+    path.write_text(profile_text(read_profile(path), "a toy"), encoding="utf-8")
+    assert read_profile(path).hosts == 3
+    assert read_profile(write(tmp_path, SECTION, hosts=1)).hosts == 1
+    assert read_profile(write(tmp_path, SECTION)).hosts is None
+
+
+@pytest.mark.parametrize(
+    ("section", "hosts", "message"),
+    [
+        *((CLUSTER, each, "expected an integer from 1 to 10000") for each in (0, 10_001, 1.5, True, "two", None, [2])),
+        (SECTION, 2, "hosts: found 2, expected a 'network' in the topology"),
+    ],
+)
+def test_wrong_hosts_are_refused(tmp_path: Path, section: object, hosts: object, message: str) -> None:
+    assert message in refusal(write(tmp_path, section, hosts=hosts))
+
+
 def test_a_profile_takes_the_topology_of_another(tmp_path: Path) -> None:
     """Its link is the path of the other's first GPU; the card that it extends keeps all but its own link."""
     (tmp_path / "card.yaml").write_text(yaml.safe_dump(TOY | {"name": "card"}), encoding="utf-8")

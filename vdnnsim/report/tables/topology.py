@@ -14,8 +14,9 @@ _INDENT = "  "
 def topology_tree(server: Server) -> RenderableType:
     """Return the tree of a server; without a topology that of one GPU on its link."""
     topology = server.topology or _one_gpu(server.link)
-    count = len(topology.gpus)
-    lines: list[RenderableType] = [Text(f"{server.name}: {count} x {server.gpu.name}", style="bold")]
+    hosts = f"{server.hosts} hosts of " if (server.hosts or 1) > 1 else ""
+    title = f"{server.name}: {hosts}{len(topology.gpus)} x {server.gpu.name}"
+    lines: list[RenderableType] = [Text(title, style="bold")]
     root, *others = topology.nodes
     trees = {root.name: Tree(Text(f"{root.name}  {root.kind.value}, {format_bytes(server.host.memory_bytes)}"))}
     for node in others:
@@ -32,6 +33,9 @@ def topology_tree(server: Server) -> RenderableType:
         names = ", ".join(port.gpu for port in topology.ports)
         lines.append(Text("fabric", style="bold"))
         lines.append(Text(f"{_INDENT}{names}, each  {link_text(topology.ports[0].link)}"))
+    if topology.cards:
+        lines.append(Text("network", style="bold"))
+        lines += [Text(f"{_INDENT}{', '.join(card.gpus)}  {link_text(card.link)}") for card in topology.cards]
     return Group(*lines)
 
 
