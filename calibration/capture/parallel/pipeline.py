@@ -155,8 +155,9 @@ def pipelined(
             f"least {count}, one for each stage"
         )
     narrow = precision.autocast if layout.is_sharded else None
+    # Of shapes alone, for a stage of PyTorch 2.11 keeps it.
     activation = torch.empty_like(
-        order.activation, dtype=getattr(torch, narrow.value) if narrow else None, requires_grad=True
+        order.activation, dtype=getattr(torch, narrow.value) if narrow else None, device="meta", requires_grad=True
     )
     stages: list[Any] = []
     parts = [(model, order)]
