@@ -152,7 +152,9 @@ def _options(
             if is_plane(work):
                 options = _convolution(machine, element_type, work)
             else:
-                options = (machine.kernel(KernelWork("product", element_type, operation.flop, operation.bytes_moved)),)
+                options = (
+                    machine.kernel(KernelWork("convolution", element_type, operation.flop, operation.bytes_moved)),
+                )
             if _on_tensor_cores(workload, element_type):
                 capability = workload.captured.compute_capability
                 chosen = chosen_workspaces(work, element_type, capability, multiprocessors)

@@ -6,7 +6,8 @@
       tensor_flop_fraction: {...}                 # and so on, `vdnnsim.cost.efficiency_parameters`
 
 A layer is one kernel in each phase (`vdnnsim.cost.efficiency_time`), fully connected layers are products of matrices.
-Products in float32 are TF32's where the profile states a peak of it, unless its table of kernels is without.
+In float32, convolutions and fused attention are TF32's where the profile states a peak of it, unless its table of
+kernels is without; products of matrices are CUDA cores', as in PyTorch by default.
 The model has no workspaces; where a table of kernels states them, `StatedWorkspaces` combines its workspaces and
 algorithms with these times.
 """
@@ -96,11 +97,11 @@ class EfficiencyCosts(MachineCosts):
                 elements = work.elements
                 return self._gpu.cost(lambda gpu: _group_norm_s(gpu, nbytes, elements, is_gradient=is_gradient), nbytes)
             return self._stream(operator_kind(name), work, is_own=is_own, is_gradient=is_gradient)
-        unit = self._unit(work.element_type)
-        if name == "product" and work.sizes:
+        if name == "product":
             count, rows, columns, depth = work.sizes
-            product = TiledProduct(rows, columns, depth, count=count)
-            return self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes)
+            product, element_type = TiledProduct(rows, columns, depth, count=count), self._with_peak(work.element_type)
+            return self._gpu.cost(lambda gpu: gpu.product_s(element_type, product), nbytes)
+        unit = self._with_peak(self._server.convolution_type(work.element_type))
         flop, attention = work.flop[Arithmetic.PRODUCT], work.sizes if FUSED in name else ()
         backward, kernel = "_backward" in name, AttentionKernel.of(name)
         return self._gpu.cost(
@@ -120,13 +121,14 @@ class EfficiencyCosts(MachineCosts):
             case Convolution():
                 shape = ConvolutionShape.of_layer(layer, images)
                 one = replace(shape, n=shape.n // operator.groups)
-                unit, groups, last = self._unit(element_type), operator.groups, self._channels_last
+                unit = self._with_peak(self._server.convolution_type(element_type))
+                groups, last = operator.groups, self._channels_last
                 found = self._gpu.cost(
                     lambda gpu: gpu.convolution_s(unit, one, phase, groups=groups, channels_last=last), nbytes
                 )
                 return (found,)
             case FullyConnected() | Linear():
-                y, unit = layer.out_shape, self._unit(element_type)
+                y, unit = layer.out_shape, self._with_peak(element_type)
                 product = _linear(images * (y.elements // y.channels), layer.work.filter_elements, y.channels, phase)
                 return (self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes),)
             case _ if operator.arithmetic is Arithmetic.PRODUCT:
@@ -140,11 +142,10 @@ class EfficiencyCosts(MachineCosts):
                 is_own = workload.precision in _OWN_NORMALIZATION
                 return (self._stream(kind, work, is_own=is_own, is_gradient=phase.is_backward),)
 
-    def _unit(self, element_type: ElementType) -> ElementType:
-        """Return the element type of the unit that computes products, for which there must be a peak."""
-        found = self._server.product_type(element_type)
-        peak_flop_per_s(self._server, found)
-        return found
+    def _with_peak(self, element_type: ElementType) -> ElementType:
+        """Return an element type, for products of which there must be a peak."""
+        peak_flop_per_s(self._server, element_type)
+        return element_type
 
     def _stream(
         self, kind: OperatorKind, work: KernelWork, *, is_own: bool = False, is_gradient: bool = False

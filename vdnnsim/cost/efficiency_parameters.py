@@ -54,7 +54,8 @@ class EfficiencyParameters:
         attention_gradient_flop_fraction: the same of their backward.
         flash_flop_fraction, flash_gradient_flop_fraction: the same of flash attention where another kernel is first.
         efficient_flop_fraction, efficient_float32_flop_fraction: the same of memory-efficient attention in 16 bits and
-            in float32, forward and backward.
+            in float32, forward and backward; in float32 it multiplies three times in TF32 from Ampere on
+            (`OpMultiplyAddFastF32` in ATen/native/transformers/cuda/mem_eff_attention/gemm_kernel_utils.h).
         attention_score_width: the width of a head whose products take as long as the softmax of its scores.
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
             depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several

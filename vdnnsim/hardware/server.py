@@ -218,10 +218,11 @@ class Server:
         in_tf32 = element_type is ElementType.TF32 and self.kernels is not None and self.kernels.tf32
         return in_tf32 or element_type in self.gpu.flop_per_s
 
-    def product_type(self, element_type: ElementType) -> ElementType:
-        """Return the type in which products are computed: of float32 TF32, unless the table of kernels is without it.
+    def convolution_type(self, element_type: ElementType) -> ElementType:
+        """Return the type in which convolutions are computed: of float32 TF32, unless kernels were measured without it.
 
-        Without a table TF32 is what counts where there is a peak of it.
+        So PyTorch does by default (`torch.backends.cudnn.allow_tf32`), where products of matrices stay in float32
+        (`torch.backends.cuda.matmul.allow_tf32`). Without a table TF32 counts where there is a peak of it.
         """
         in_tf32 = self.kernels.tf32 if self.kernels else ElementType.TF32 in self.gpu.flop_per_s
         return ElementType.TF32 if in_tf32 and element_type is ElementType.FLOAT32 else element_type

@@ -6,6 +6,7 @@ execution trace of the same run is needed.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 import msgspec
 
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
+from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import ELEMENT_BYTES, Access, BufferKind, Module, Operand, Role, StepOperation, Storage, Tensor
 from vdnnsim.dnn.workload import Mode
@@ -26,6 +28,8 @@ NO_LIFETIMES: Final = "a trace has no storages: every operation reads the output
 _ACCUMULATES: Final = "AccumulateGrad"
 _OPTIMIZER: Final = "Optimizer.step#"
 _NARROW: Final = ("float16", "bfloat16")
+_IN_TF32: Final = re.compile("tf32|tensorop_s1688gemm")
+"""In names of kernels, in lower case; CUTLASS's `cutlass_80_tensorop_s1688gemm` multiplies float32 in TF32."""
 
 
 def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace | None = None) -> CapturedStep:
@@ -78,10 +82,16 @@ def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace 
 def precision_of(recorded: RecordedStep) -> Precision:
     """Return the precision of a step, by the types of its products and of the gradients of its parameters."""
     products = {each.element_type for each in recorded.works if each.work is not None}
-    kernels = (launch.event.name for each in recorded.operations for launch in each.launches)
     narrow = next((each for each in _NARROW if each in products), None)
     if narrow is None:
-        return Precision.TF32 if any("tf32" in name.lower() for name in kernels) else Precision.FLOAT32
+        # Convolutions may be in TF32 in float32, too.
+        matrices = (
+            launch.event.name.lower()
+            for operation, each in zip(recorded.operations, recorded.works, strict=True)
+            if isinstance(each.work, ProductWork)
+            for launch in operation.launches
+        )
+        return Precision.TF32 if any(_IN_TF32.search(name) for name in matrices) else Precision.FLOAT32
     gradients = {
         kind for each in recorded.step.calls if each.event.name.endswith(_ACCUMULATES) for kind in each.event.types[:1]
     }

@@ -16,6 +16,7 @@ from vdnnsim.analysis.metrics import bubble_seconds, measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
@@ -243,8 +244,10 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
 
 
 def _peak_type(step: CapturedStep, profile: Profile) -> ElementType:
-    """Return the type in which products of a step are computed."""
-    return profile.server.product_type(step.precision.autocast or step.precision.element_type)
+    """Return the type in which products of a step are computed, convolutions if it has any."""
+    asked = step.precision.autocast or step.precision.element_type
+    convolves = any(isinstance(each.work, ConvolutionWork) for each in step.operations)
+    return profile.server.convolution_type(asked) if convolves else asked
 
 
 def last_collectives_seconds(trace: IterationTrace) -> float:

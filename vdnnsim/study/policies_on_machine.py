@@ -22,7 +22,7 @@ from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES, SEARCH
 from vdnnsim.study.answer_replays import held_bytes
-from vdnnsim.units import Precision, format_bytes
+from vdnnsim.units import ElementType, Precision, format_bytes
 
 _KEEPING_STATES: Final = frozenset(each.partition("(")[0] for each in (PLAIN, *POLICIES, *OF_CONVOLUTIONS, SEARCH))
 _SURE: Final = 0.9
@@ -141,8 +141,8 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
     slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
     metrics = measure(slowest, scenario.workload.batch_size)
     origins = kernel_origins(plans, simulator.cost_model)
-    workload, kernels = scenario.workload, scenario.server.kernels
-    in_tf32 = kernels is not None and kernels.tf32 and workload.precision is Precision.FLOAT32
+    workload, computed = scenario.workload, scenario.server.convolution_type(ElementType.FLOAT32)
+    in_tf32 = workload.precision is Precision.FLOAT32 and workload.has_convolutions and computed is ElementType.TF32
     # Equal notes of several machines are joined.
     gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
     return Offer(
@@ -156,5 +156,5 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         held_bytes=max(runtime_bytes(each, gpu) for each in replayed.gpus),
         memory_bytes=profile.server.gpu.memory_bytes,
         trust=trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
-        notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
+        notes=tuple(filter(None, ("convolutions of float32 in TF32" if in_tf32 else "", gap))),
     )

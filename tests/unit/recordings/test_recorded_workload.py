@@ -1,5 +1,6 @@
 """Workloads and profiles of recorded steps; traces are those of `tests.recorded_traces`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from vdnnsim.cost.model import NO_LIFETIMES, ServerCosts
 from vdnnsim.dnn.captured_file import read_captured_step, write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.dnn.workload import Mode
@@ -145,7 +147,7 @@ def test_inference_is_all_forward(tmp_path: Path) -> None:
     ("types", "gradient", "kernel", "precision"),
     [
         ("float", "float", "sgemm", Precision.FLOAT32),
-        ("float", "float", "cutlass_tensorop_s1688_tf32", Precision.TF32),
+        ("float", "float", "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32", Precision.FLOAT32),
         ("c10::Half", "float", "h", Precision.AMP_FLOAT16),
         ("c10::BFloat16", "c10::BFloat16", "h", Precision.BFLOAT16),
     ],
@@ -153,7 +155,7 @@ def test_inference_is_all_forward(tmp_path: Path) -> None:
 def test_precision_is_that_of_products_and_of_gradients(
     types: str, gradient: str, kernel: str, precision: Precision, tmp_path: Path
 ) -> None:
-    """Narrow products with gradients of float32 are mixed precision; TF32 kernels have it in their names."""
+    """Narrow products with gradients of float32 are mixed precision; convolutions of float32 may be in TF32."""
     trace = new_trace()
     for each in trace["traceEvents"]:
         if "convolution" in each["name"] and "Input type" in each["args"]:
@@ -167,6 +169,25 @@ def test_precision_is_that_of_products_and_of_gradients(
     found = recorded(tmp_path, trace)
     assert precision_of(found) is precision
     assert captured_step(found, "m").parameters == 108
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision"),
+    [
+        ("ampere_sgemm_128x64_tn", Precision.FLOAT32),
+        ("cutlass_80_tensorop_s1688gemm_128x256_16x3_tn_align4", Precision.TF32),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x64", Precision.TF32),
+    ],
+)
+def test_products_of_matrices_tell_tf32(kernel: str, precision: Precision, tmp_path: Path) -> None:
+    """By the names of cuBLAS's kernels; the convolutions of the trace are products of matrices here."""
+    trace = new_trace()
+    for each in trace["traceEvents"]:
+        if each["name"] == "implicit_convolve_sgemm":
+            each["name"] = kernel
+    found = recorded(tmp_path, trace)
+    works = tuple(each if each.work is None else replace(each, work=ProductWork(1, 2, 2, 2)) for each in found.works)
+    assert precision_of(replace(found, works=works)) is precision
 
 
 def test_profiles_of_traces(tmp_path: Path) -> None:
