@@ -34,6 +34,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         is_applied: whether `vdnnsim apply` runs it, in a pool of `limit_bytes`; else it is a plain loop.
         expandable: whether under PYTORCH_ALLOC_CONF=expandable_segments:True.
         iteration_s: of all micro-batches; 0 without a plan.
+        allocated_bytes: peak in tensors; 0 without a plan.
         held_bytes: peak of the process; 0 without a plan.
         in_pieces: whether there would be memory enough, but in pieces that are too small.
         reason: why it does not run or fit, beyond its memory; empty where there is none.
@@ -53,6 +54,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     is_applied: bool = False
     expandable: bool = False
     iteration_s: float = 0.0
+    allocated_bytes: int = 0
     held_bytes: int = 0
     in_pieces: bool = False
     reason: str = ""
@@ -79,6 +81,14 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     def is_tight(self) -> bool:
         """Whether it runs by its simulated peak alone."""
         return self._runs and not self.fits and self.left_bytes >= 0
+
+    @property
+    def words(self) -> str:
+        """Policy, micro-batches and what else differs, as `pytorch(p) in 4 micro-batches, each block checkpointed`."""
+        parts = f" in {self.rounds} micro-batches" * (self.change is Change.MICRO_BATCHES)
+        what = f"{self.policy}{parts}{' by apply' * self.is_applied}"
+        beside = "expandable segments" * self.expandable, str(self.loop) * bool(self.loop.changes)
+        return ", ".join(filter(None, (what, *beside)))
 
     @property
     def _runs(self) -> bool:

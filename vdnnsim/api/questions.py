@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import Captured, for_machine
+from vdnnsim.api.captured import Captured, for_machine, model_of
 from vdnnsim.api.named import machines_named, policies_named, profile_named
 from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -26,8 +26,8 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
     Args:
         asked: a scenario, of which the fastest policy counts, or a step.
         hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
-        policy: policies to try, by default those of the scenario; for a step `pytorch`, and if that does not fit the
-            fastest of those that save memory.
+        policy: policies to try, by default those of the scenario; for a step `pytorch`, and if that does not fit what
+            `vdnnsim run` advises first.
 
     Returns:
         a row for each machine: seconds of a step, bytes allocated, reserved and of the process, expected error.
@@ -36,17 +36,26 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
         ProfileError: there is no such profile, or none supports the element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
-    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.engine.host import Execution
+    from vdnnsim.policies.registry import known_policies
     from vdnnsim.report.machines import machines_table
-    from vdnnsim.study.machines import TRIED, rank_machines, scenario_on_any
+    from vdnnsim.study.less_work import PLAIN
+    from vdnnsim.study.machines import rank_machines, scenario_on_any
+    from vdnnsim.study.ways_on_machines import rank_by_ways
 
     if isinstance(asked, LoadedScenario):
         found = _scenario(asked, "", policy)
         scenario, profiles = found.scenario, machines_named(hardware, found.folder, found.scenario.gpus)
+        return machines_table(scenario, rank_machines(scenario, profiles), _ALL)
+    way = Execution.COMPILED if asked.compiled else Execution.EAGER
+    profiles, policies = machines_named(hardware, Path()), policies_named(policy or PLAIN)
+    scenario = scenario_on_any(model_of(asked, way), asked.model, profiles, policies, way)
+    if policy:
+        ranking = rank_machines(scenario, profiles, first_where_it_fits=True)
     else:
-        profiles, policies = machines_named(hardware, Path()), policies_named(policy or TRIED)
-        scenario = scenario_on_any(CapturedModel(asked), asked.model, profiles, policies)
-    ranking = rank_machines(scenario, profiles, first_where_it_fits=not isinstance(asked, LoadedScenario))
+        ranking = rank_by_ways(
+            scenario, profiles, known_policies(), lambda server: model_of(for_machine(asked, server), way)
+        )
     return machines_table(scenario, ranking, _ALL)
 
 

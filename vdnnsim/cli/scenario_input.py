@@ -8,7 +8,7 @@ A model is captured as by `vdnnsim capture`, and again at other batch sizes and 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.training_loops import Loop
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
     from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.study.ways_on_machines import CapturedFor
 
 _POLICIES: Final = ("pytorch",)
 MOST_ROUNDS: Final = 512
@@ -44,12 +46,14 @@ class ScenarioInput:
         types: known policies by name.
         folder: where profiles are looked up.
         path: of the scenario; None for a model.
+        captured_for: captures a model for the card of another machine; None of what cannot be captured.
     """
 
     scenario: "Scenario"
     types: "PolicyTypes"
     folder: Path
     path: Path | None = None
+    captured_for: "CapturedFor | None" = None
 
 
 def asks_scenario(command: Command) -> Command:
@@ -154,38 +158,47 @@ def model_input(
         return as_executed(step, execution)
 
     def model_of(asked: "Request", steps: "Sequence[CapturedStep]") -> CapturedModel:
-        source = f"{asked.model}, captured", hashlib.sha256(msgspec.json.encode(steps[0])).hexdigest()
         return CapturedModel(
             *steps,
-            sources=(source,),
+            sources=(_source(asked, steps[0]),),
             capture=partial(recapture, asked),
-            capture_lengths=of_lengths,
+            capture_lengths=partial(of_lengths, asked),
             # What Inductor makes of other loops is not captured.
-            capture_loop=None if request.compiled else in_loop,
+            capture_loop=None if request.compiled else partial(in_loop, asked),
             rounds=rounds,
         )
 
-    def of_lengths(lengths: "Sequence[int]") -> "list[CapturedModel]":
-        every = [msgspec.structs.replace(request, tokens=each) for each in lengths]
+    def of_lengths(base: "Request", lengths: "Sequence[int]") -> "list[CapturedModel]":
+        every = [msgspec.structs.replace(base, tokens=each) for each in lengths]
         return [
             model_of(asked, (as_executed(step, execution),))
             for asked, step in zip(every, captured_with_notice(every, process=process), strict=True)
         ]
 
-    def in_loop(loop: "Loop") -> CapturedModel | None:
-        asked = msgspec.convert(msgspec.to_builtins(request) | loop.changes, Request)
+    def in_loop(base: "Request", loop: "Loop") -> CapturedModel | None:
+        asked = msgspec.convert(msgspec.to_builtins(base) | loop.changes, Request)
         try:
             (step,) = captured_with_notice((asked,), process=process)
         except CaptureError:
             return None
         return model_of(asked, (as_executed(step, execution),))
 
+    @cache
+    def of_card(capability: tuple[int, int]) -> CapturedModel:
+        asked = msgspec.structs.replace(request, compute_capability=capability)
+        return model_of(asked, [as_executed(captured_with_notice((asked,), process=process)[0], execution)])
+
+    def captured_for(server: "Server") -> CapturedModel:
+        capability = for_card(request, server).compute_capability
+        return model if capability == request.compute_capability else of_card(capability)
+
     if request.captures_all:
-        ranks = captured_ranks(msgspec.structs.replace(request, accumulate=rounds), process)
-        steps = [as_executed(each, execution) for each in ranks]
-        digest = hashlib.sha256(msgspec.json.encode(steps)).hexdigest()
+        asked = msgspec.structs.replace(request, accumulate=rounds)
+        steps = [as_executed(each, execution) for each in captured_ranks(asked, process)]
         model = CapturedModel(
-            steps[0], sources=((f"{request.model}, captured", digest),), pipeline=steps if request.has_pipeline else ()
+            steps[0],
+            sources=(_source(request, steps),),
+            pipeline=steps if request.has_pipeline else (),
         )
         scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
         return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path())
@@ -195,11 +208,16 @@ def model_input(
     gpu = profiles[0].server.gpu
     room_bytes = certain_bytes(gpu.memory_bytes - gpu.context_bytes)
     found = captured_with_notice(requests, room_bytes=room_bytes, process=process)
-    steps = [as_executed(each, execution) for each in found]
-    model = model_of(request, steps)
+    model = model_of(request, [as_executed(each, execution) for each in found])
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
-    scenario = replace(scenario, memory_model=memory_model)
-    return ScenarioInput(scenario, types, Path())
+    return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path(), captured_for=captured_for)
+
+
+def _source(request: "Request", captured: "CapturedStep | list[CapturedStep]") -> tuple[str, str]:
+    """Return the name and the SHA-256 of what was captured."""
+    import msgspec
+
+    return f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(captured)).hexdigest()
 
 
 def _rounds(accumulate: int | None, request: "Request") -> int:

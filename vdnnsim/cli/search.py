@@ -27,12 +27,15 @@ from vdnnsim.errors import InputError
 from vdnnsim.files.packaged import SCENARIOS
 
 if TYPE_CHECKING:
+    from vdnnsim.analysis.machines import Offer, Unfit
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.policies.interface import Policy
+    from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
 
 _PLANNER: Final = "optimal"
-_OF_CAPTURED: Final = "10 s"
-"""Limit of `machines` for a captured model, of which the search has what checkpointing and offloading leave."""
+_OF_CAPTURED: Final = "15 s"
+"""Limit of `machines` for a captured model."""
 
 
 @click.command(name="max-batch")
@@ -131,7 +134,7 @@ def _with_planner(given: ScenarioInput) -> "Scenario":
 @click.option(
     "--time-limit",
     metavar="TIME",
-    help="End all searches after TIME of the processor, or `60 s wall`; 10 s for a captured model, else no limit.",
+    help="End all searches after TIME of the processor, or `60 s wall`; 15 s for a captured model, else no limit.",
 )
 @out_option("reports/<name>/")
 @prints_table
@@ -151,8 +154,8 @@ def machines(
     """Rank machines for one workload by fit, speed and cost, with expected errors.
 
     Of SCENARIO the fastest policy counts. Of a captured STEP, or of a PyTorch model that is captured now (--model
-    my_model.py:make --batch 8), it is what PyTorch does or, if that does not fit, the fastest of checkpointing,
-    offloading and a search, all within 10 s. Without --hardware it ranks one machine for each card, with the fewest
+    my_model.py:make --batch 8), it is what PyTorch does or, if that does not fit, the first of what `run` tries that
+    does, all within 15 s. Without --hardware it ranks one machine for each card, with the fewest
     GPUs that suffice; `list hardware` has them all. Prints a table; writes page, CSV and picture to DIR. Prices are
     yours:
 
@@ -168,9 +171,11 @@ def machines(
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.machines import MACHINES_WRITER, machines_table, progress_row, write_machines
-    from vdnnsim.scenario.captured import SUFFIX, captured_model
-    from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.study.machines import TRIED, one_of_each_card, rank_machines, read_prices, scenario_on_any, tried_for
+    from vdnnsim.scenario.captured import SUFFIX
+    from vdnnsim.study.less_work import PLAIN
+    from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
+    from vdnnsim.study.replay_budget import PER_S
+    from vdnnsim.study.ways_on_machines import rank_by_ways
 
     is_scenario = file is not None and not file.name.endswith(SUFFIX)
     if time_limit is None and not is_scenario and not policies:
@@ -183,31 +188,51 @@ def machines(
     profiles = [checked_profile(find_profile(name, beside)) for name in names] or shipped
     if paid is not None:
         _check_names(paid.per_hour, prices, (*shipped, *profiles))
-    tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or TRIED)
-    if file is None:
-        asked = model_input(words, profiles, tried, types, batches=1).scenario
-    elif is_scenario:
-        asked = read_scenario(file, types)
-    else:
-        asked = scenario_on_any(captured_model(file), file.name.removesuffix(SUFFIX), profiles, tried)
+    tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or (PLAIN,))
+    given = _asked(file, words, profiles, tried, types)
+    asked = given.scenario
     if not names:
         profiles = one_of_each_card(shipped, asked.gpus)
-    if not is_scenario and not policies:
-        asked = replace(asked, policies=tried_for(asked))
     folder = report_folder(out, asked.name, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
-        deadline = NEVER if limit is None else limit.begin()
-        ranking = rank_machines(
-            *(asked, profiles, paid),
-            first_where_it_fits=not is_scenario,
-            done=lambda found: bar.done(found.name, progress_row(found)),
-            deadline=deadline,
-        )
+
+        def show(found: "Offer | Unfit") -> None:
+            bar.done(found.name, progress_row(found))
+
+        if is_scenario or policies:
+            deadline = NEVER if limit is None else limit.begin()
+            ranking = rank_machines(
+                asked, profiles, paid, first_where_it_fits=not is_scenario, done=show, deadline=deadline
+            )
+        else:
+            assert limit is not None, "as by default"
+            operations = int(limit.seconds * PER_S)
+            ranking = rank_by_ways(asked, profiles, types, given.captured_for, paid, operations=operations, done=show)
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)
     output.show(machines_table(asked, ranking, output.has_all), written.notice(folder, "machines.md"))
+
+
+def _asked(
+    file: Path | None,
+    words: Mapping[str, object],
+    profiles: Sequence["Profile"],
+    policies: "tuple[Policy, ...]",
+    types: "PolicyTypes",
+) -> ScenarioInput:
+    """Return a scenario, or a captured step or a model under policies on the first machine that can compute it."""
+    from vdnnsim.scenario.captured import SUFFIX, captured_model
+    from vdnnsim.scenario.read import read_scenario
+    from vdnnsim.study.machines import scenario_on_any
+
+    if file is None:
+        return model_input(words, profiles, policies, types, batches=1)
+    if not file.name.endswith(SUFFIX):
+        return ScenarioInput(read_scenario(file, types), types, file.parent, file)
+    scenario = scenario_on_any(captured_model(file), file.name.removesuffix(SUFFIX), profiles, policies)
+    return ScenarioInput(scenario, types, file.parent)
 
 
 def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:

@@ -104,7 +104,7 @@ class Simulator:
             deadline=self.deadline,
         )
 
-    def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
+    def run(self, policy: Policy, oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:
         """Plan and replay one policy, and return its result on each GPU.
 
         If the plan of one GPU does not fit, all are replayed in unlimited memory.

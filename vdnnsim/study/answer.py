@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.analysis.results import ScenarioResult
-from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.training_loops import Loop, lighter_loops
 from vdnnsim.errors import VdnnsimError
@@ -24,10 +23,16 @@ from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
 from vdnnsim.study.answer_replays import AnswerReplays
-from vdnnsim.study.edge import Need, find_edge
+from vdnnsim.study.less_work import (
+    MOST_TRIALS,
+    PLAIN,
+    estimated_bytes,
+    larger_card,
+    shorter_sequence,
+    smaller_batch,
+)
 from vdnnsim.study.replay_budget import CAPTURED, PER_S, ReplayBudget
 
-PLAIN: Final = "pytorch"
 POLICIES: Final = ("checkpoint", "save_on_cpu")
 """That plan at once, of those that `apply` runs."""
 MEMONGER: Final = "memonger(p)"
@@ -40,8 +45,6 @@ LEAST_SEARCH_S: Final = 4.0
 """Processor time of a search, at least."""
 SEARCHED: Final = 15_000
 """Operations as which a search counts."""
-_MOST_TRIALS: Final = 3
-"""Numbers of micro-batches that are tried from the estimated one on."""
 _MARGIN: Final = 1.04
 """By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
 _GROWING: Final = 1.1
@@ -72,9 +75,18 @@ def answer(
     return Answer(tuple(asking.done), tuple(notes(asking.replays, asking.lacking, has_loops=bool(asking.loops))))
 
 
+def ways_here(replays: AnswerReplays) -> Iterator[Way]:
+    """Yield what computes the same step with the whole batch on the card, as soon as it was tried."""
+    asking = _Asking(replays, is_of_card=True)
+    for way in asking.ways():
+        asking.done.append(way)
+        yield way
+
+
 @dataclass
 class _Asking:
     replays: AnswerReplays
+    is_of_card: bool = False
     done: list[Way] = field(default_factory=list)
     loops: list[AnswerReplays] = field(default_factory=list)
     lacking: list[Loop] = field(default_factory=list)
@@ -87,19 +99,20 @@ class _Asking:
             yield replays.way(Change.POLICY, policy, replays.scenario, row)
         for declined in result.declined:
             yield replays.way(Change.POLICY, declined.policy, replays.scenario, f"no plan: {declined.reason}")
-        if self._can_fit(replays):
+        if replays.can_fit:
             yield from self._grown(replays)
             yield from self._micro_batches(replays, PLAIN)
-        loops = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
+        lighter = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
+        loops = [each for each in lighter if each.is_exact or not self.is_of_card]
         for loop in (each for each in loops if each.checkpointing):
             yield from self._in_loop(loop)
-        if self._can_fit(replays):
+        if replays.can_fit:
             yield from self._policies(replays, asked, (RECOMPUTING,))
             yield from self._micro_batches(replays, RECOMPUTING)
         for loop in sorted(loops, key=lambda each: bool(each.in_backward)):
             if not loop.checkpointing:
                 yield from self._in_loop(loop)
-        if self._can_fit(replays):
+        if replays.can_fit:
             has_convolutions = any(each.kind is LayerKind.CONV for each in replays.workload.graph.layers)
             others = (each for each in POLICIES if each != RECOMPUTING)
             suited = OF_CONVOLUTIONS if has_convolutions else (MEMONGER,)
@@ -108,12 +121,10 @@ class _Asking:
                 yield from self._micro_batches(replays, name, are_likely=False)
         for each in self.loops:
             yield from self._policies_in(each)
-        yield from self._smaller_batch()
-        yield from self._shorter_sequence()
-        if (server := replays.larger_card()) is not None:
-            # One replay, which an answer without anything that fits is better with.
-            trying = replays if any(way.fits for way in self.done) else replays.without_limit
-            yield trying.tried(result.slowest[0].policy, replays.on(server), Change.CARD)
+        if not self.is_of_card:
+            yield from smaller_batch(replays, self.done)
+            yield from shorter_sequence(replays, self.done)
+            yield from larger_card(replays, self.done)
         yield from self._searched(asked)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
@@ -140,7 +151,7 @@ class _Asking:
             replays = self.replays.of(other, loop)
         except VdnnsimError:
             return
-        if not self._can_fit(replays):
+        if not replays.can_fit:
             return
         self.loops.append(replays)
         yield replays.without_limit.plain(PLAIN)
@@ -179,9 +190,6 @@ class _Asking:
         if way.in_pieces:
             yield replays.growing.plain(name)
 
-    def _can_fit(self, replays: AnswerReplays) -> bool:
-        return replays.floor_bytes <= replays.room_bytes
-
     def _grown(self, replays: AnswerReplays) -> Iterator[Way]:
         """Yield a plain loop again where it lacks nothing but pieces, in segments that grow."""
         in_pieces = any(way.in_pieces for way in self._plain() if way.loop == replays.loop)
@@ -201,10 +209,10 @@ class _Asking:
         if not held_bytes or not parts:
             return
         most = replays.room_bytes / _MARGIN
-        likely = [each for each in parts if _estimated(replays, held_bytes, size // each) <= most]
+        likely = [each for each in parts if estimated_bytes(replays, held_bytes, size // each) <= most]
         if bool(likely) is not are_likely:
             return
-        likely, nearly = (likely or parts[-1:])[:_MOST_TRIALS], 0
+        likely, nearly = (likely or parts[-1:])[:MOST_TRIALS], 0
         for each in likely:
             way = replays.divided(name, each)
             if not way.fits and 0 < way.held_bytes <= _GROWING * way.memory_bytes:
@@ -215,53 +223,10 @@ class _Asking:
         if nearly and replays.scenario.memory_model is MemoryModel.PYTORCH:
             yield replays.growing.divided(name, nearly)
 
-    def _smaller_batch(self) -> Iterator[Way]:
-        """Yield the largest batch that fits in a plain loop."""
-        replays, searching = self.replays, self.replays.without_limit
-        whole = replays.workload.part_size
-        tried: dict[int, Way] = {}
-
-        def need(batch_size: int) -> Need | None:
-            way = searching.of_batch(PLAIN, batch_size)
-            if way is None:
-                return None
-            tried[batch_size] = way
-            return Need(way.fits, way.held_bytes / certain_bytes(way.memory_bytes)) if way.iteration_s else None
-
-        label = replays.named(PLAIN).label
-        known = [way.held_bytes for way in self.done if way.policy == label and way.held_bytes and not way.loop.changes]
-        if whole == 1 or not known or not self._can_fit(replays):
-            return
-        likely = (each for each in range(whole - 1, 0, -1) if _estimated(replays, known[0], each) <= replays.room_bytes)
-        guess, budget = next(likely, 1), replays.budget
-        asked = replace(replays.untried(PLAIN, replays.scenario, Change.BATCH), batch_size=guess)
-        if budget.lacks(asked, _MOST_TRIALS * replays.operations):
-            yield asked
-            return
-        found, _ = find_edge(need, guess, whole - 1)
-        if tried:
-            yield tried[found or min(tried)]
-
-    def _shorter_sequence(self) -> Iterator[Way]:
-        """Yield half of the tokens, or a quarter and so on, of one sequence for which nothing else was found."""
-        replays, model = self.replays, self.replays.scenario.captured
-        assert model is not None, "the scenario is of a captured model"
-        is_last = replays.workload.part_size == 1 and not any(way.fits and way.loop.is_exact for way in self.done)
-        if not is_last or not model.can_be_of_any_length or not self._can_fit(replays):
-            return
-        way = None
-        for halvings in range(1, _MOST_TRIALS + 1):
-            found = replays.of_tokens(PLAIN, max(1, model.tokens >> halvings))
-            way = found or way
-            if found is None or found.fits or found.untried:
-                break
-        if way is not None:
-            yield way
-
     def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
         """Yield a search in the loop whose plain step takes least, unless that fits, in all time that is left."""
         replays = self._least()
-        fits_at_all = self._can_fit(replays)
+        fits_at_all = replays.can_fit
         search = SEARCH if fits_at_all else STATES_ON_HOST
         may_fit = fits_at_all or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
         is_known = replays.named(search).label in asked and not replays.loop.changes
@@ -291,9 +256,3 @@ class _Asking:
         """Yield the plain loops that were tried, of the whole batch on the card."""
         label = self.replays.named(PLAIN).label
         yield from (way for way in self.done if way.change is Change.POLICY and way.policy == label)
-
-
-def _estimated(replays: AnswerReplays, held_bytes: int, batch_size: int) -> int:
-    """Return the bytes of a batch if what is not held throughout grew with it."""
-    growing = max(0, held_bytes - replays.scenario.server.gpu.context_bytes - replays.held_bytes)
-    return replays.held_bytes + growing * batch_size // replays.workload.part_size

@@ -8,8 +8,6 @@ and no more memory (as `vdnnsim.policies.accumulate`).
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -17,7 +15,6 @@ import msgspec
 
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage, slowest_of
-from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -27,13 +24,11 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop, temporary_bytes
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import InputError, PlanError, PolicyError, ProfileError
-from vdnnsim.hardware.profile import card_words, shipped_profiles
+from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import is_of_plain_loop, is_of_pytorch, preallocated
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
@@ -105,6 +100,11 @@ class AnswerReplays:
     def floor_bytes(self) -> int:
         """Bytes of these with the temporaries of the update: no batch needs less."""
         return self.held_bytes + temporary_bytes(self.workload.captured)
+
+    @property
+    def can_fit(self) -> bool:
+        """Whether some batch may fit."""
+        return self.floor_bytes <= self.room_bytes
 
     @property
     def applied(self) -> Scenario:
@@ -212,6 +212,7 @@ class AnswerReplays:
         return msgspec.structs.replace(
             way,
             iteration_s=iteration_s or found.metrics.iteration_s,
+            allocated_bytes=found.metrics.max_memory_bytes,
             held_bytes=in_use if is_applied else found.held_bytes(gpu),
             in_pieces=found.shortage is Shortage.GAPS,
             reason=reason,
@@ -268,31 +269,6 @@ class AnswerReplays:
             return self.budget.once(asked, (CAPTURED + 1) * self.operations, tried)
         except InputError:
             return None
-
-    def larger_card(self) -> Server | None:
-        """Return the smallest shipped card on which the first policy fits."""
-        if not self.result.slowest:
-            return None
-        row = self.result.slowest[0]
-        own = self.scenario.server.gpu.memory_bytes
-        servers = sorted(self._machines(), key=lambda each: len(each.gpu.flop_per_s))
-        cards = {card_words(each.gpu.name): each for each in servers}
-        for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
-            gpu = server.gpu
-            most = certain_bytes(gpu.memory_bytes)
-            is_small = gpu.memory_bytes <= own or row.metrics.max_memory_bytes + gpu.context_bytes > most
-            if is_small or not server.computes_in(self.workload.element_type):
-                continue
-            placed = simulator_of(self.on(server)).place(row.trace.plan)
-            if isinstance(placed, Placement) and placed.pool_bytes + gpu.context_bytes <= most:
-                return server
-        return None
-
-    def _machines(self) -> Iterator[Server]:
-        """Yield shipped machines that have a GPU for each rank."""
-        for profile in reversed(shipped_profiles()):
-            with suppress(ProfileError):
-                yield machine_of_rank(profile.server.name, profile.server, self.workload.captured)
 
     def on(self, server: Server) -> Scenario:
         return replace(self.scenario, server=server, gpus=1, gradients=None)

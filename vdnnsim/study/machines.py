@@ -14,7 +14,7 @@ power over the hours of its use.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from typing import Final
 
 from vdnnsim.analysis.machines import Offer, Ranking, Unfit, cost_of
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import ProfileError, ScenarioError
 from vdnnsim.files.yaml_file import read_yaml
@@ -30,15 +29,11 @@ from vdnnsim.hardware.profile import Profile, card_words
 from vdnnsim.hardware.server import Server
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.policies.interface import Policy, is_search
-from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import MEMONGER, OF_CONVOLUTIONS, PLAIN, POLICIES
 from vdnnsim.study.policies_on_machine import PoliciesOnMachine
 
 SCHEMA_VERSION: Final = 1
-TRIED: Final = (PLAIN, *POLICIES, *OF_CONVOLUTIONS, "optimal(time_limit=10 s)")
-"""For a captured model by default, PyTorch's own policy first."""
 _LARGEST_PRICE: Final = 1e6
 _LARGEST_EPOCH: Final = 10**15
 
@@ -117,9 +112,18 @@ def rank_machines(
                 done(found[at])
             if first_where_it_fits and policy is policies[0] and not number:
                 left[1:] = sorted(left[1:], key=partial(_unlikely, profiles, card.result))
+    return ranking_of(
+        [each for _, each in sorted(found.items())], scenario, prices, [each.label for each in scenario.policies]
+    )
+
+
+def ranking_of(
+    found: Iterable[Offer | Unfit], scenario: Scenario, prices: Prices | None, policies: Iterable[str]
+) -> Ranking:
+    """Return what was found on machines in order of cost where prices are given, else of time; equal ones joined."""
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
-    for _, each in sorted(found.items()):
+    for each in found:
         if isinstance(each, Offer):
             offer = each if prices is None else _priced(each, scenario, prices)
             key = (offer.gpu, offer.policy, offer.iteration_s, offer.held_bytes, offer.cost, offer.trust)
@@ -131,7 +135,7 @@ def rank_machines(
     return Ranking(
         tuple(ordered),
         tuple(unfit),
-        tuple(policy.label for policy in scenario.policies),
+        tuple(policies),
         "" if prices is None else prices.currency,
         None if prices is None else prices.samples_per_epoch,
     )
@@ -163,13 +167,6 @@ def scenario_on_any(
         except ProfileError as refusal:
             refusals.append(refusal)
     raise refusals[0]
-
-
-def tried_for(scenario: Scenario) -> tuple[Policy, ...]:
-    """Return the policies of a scenario without those for convolutions, if it has none."""
-    has_convolutions = any(each.kind is LayerKind.CONV for each in scenario.workload.graph.layers)
-    others = {resolve_policy(name, known_policies()) for name in OF_CONVOLUTIONS if name != MEMONGER}
-    return tuple(each for each in scenario.policies if has_convolutions or each not in others)
 
 
 def _priced(offer: Offer, scenario: Scenario, prices: Prices) -> Offer:

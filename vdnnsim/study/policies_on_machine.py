@@ -1,27 +1,32 @@
 """Policies tried one after the other on one machine of a ranking, until the time is over, and the fastest that fits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.machines import Offer, Unfit
 from vdnnsim.analysis.memory import maximum_bytes, runtime_bytes
 from vdnnsim.analysis.metrics import measure
+from vdnnsim.analysis.results import Setup
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.ranks import machine_of_rank
+from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.trust import certain_bytes, trust_in
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.planning.deadline import Deadline
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import OF_CONVOLUTIONS, PLAIN, POLICIES, SEARCH
+from vdnnsim.study.answer import OF_CONVOLUTIONS, POLICIES, SEARCH
 from vdnnsim.study.answer_replays import held_bytes
+from vdnnsim.study.less_work import PLAIN
 from vdnnsim.units import ElementType, Precision, format_bytes
 
 _KEEPING_STATES: Final = frozenset(each.partition("(")[0] for each in (PLAIN, *POLICIES, *OF_CONVOLUTIONS, SEARCH))
@@ -39,7 +44,7 @@ class PoliciesOnMachine:
     """The policies that were tried on one machine.
 
     Attributes:
-        scenario: on it; of a captured model in memory that surely fits, as `run` has it. None where it is not suited.
+        scenario: on it; None where it is not suited.
         reasons: bytes that a policy takes which does not fit, and its name; -1 and why, of one without a plan.
     """
 
@@ -54,14 +59,13 @@ class PoliciesOnMachine:
     def of(cls, scenario: Scenario, profile: Profile) -> "PoliciesOnMachine":
         """Return a machine on which nothing was tried."""
         try:
-            server = _suited(scenario, profile.server)
+            server = suited(scenario, profile.server)
         except ProfileError as failure:
             return cls(profile, None, str(failure).removeprefix(f"{profile.server.name}: "))
         if scenario.captured is not None:
-            room_bytes, held = certain_bytes(server.gpu.memory_bytes), held_bytes(scenario.captured.base)
-            if held + server.gpu.context_bytes > room_bytes and all(map(_keeps_states, scenario.policies)):
-                return cls(profile, None, f"parameters, gradients and optimizer states alone take {format_bytes(held)}")
-            server = replace(server, gpu=replace(server.gpu, memory_bytes=room_bytes))
+            too_large = held_alone(scenario.captured.base, server)
+            if too_large and all(map(_keeps_states, scenario.policies)):
+                return cls(profile, None, too_large)
         return cls(profile, replace(scenario, server=server))
 
     def try_policy(self, policy: Policy, deadline: Deadline, known: dict[str, int]) -> None:
@@ -69,9 +73,9 @@ class PoliciesOnMachine:
         if self.scenario is None:
             return
         gpu = self.scenario.server.gpu
-        least = known.get(policy.label, 0) + gpu.context_bytes
-        if policy.label in known and least > gpu.memory_bytes:
-            self.reasons.append((least, policy.label))
+        taken = known.get(policy.label, 0)
+        if _SURE * taken + gpu.context_bytes > _room_bytes(self.scenario):
+            self.reasons.append((taken + gpu.context_bytes, policy.label))
             return
         if deadline.is_over:
             self.untried.append(policy)
@@ -86,7 +90,7 @@ class PoliciesOnMachine:
         else:
             self.reasons.append(offer)
             if policy.decided_by is DecidedBy.COSTS:
-                known[policy.label] = int(_SURE * (offer[0] - gpu.context_bytes))
+                known[policy.label] = offer[0] - gpu.context_bytes
 
     @property
     def result(self) -> Offer | Unfit:
@@ -100,7 +104,21 @@ class PoliciesOnMachine:
         return Unfit(name, reason, undecided=bool(self.untried))
 
 
-def _suited(scenario: Scenario, server: Server) -> Server:
+def _room_bytes(scenario: Scenario) -> int:
+    """Return the memory within which a simulated peak fits; of a captured model it surely fits, as `run` has it."""
+    memory_bytes = scenario.server.gpu.memory_bytes
+    return memory_bytes if scenario.captured is None else certain_bytes(memory_bytes)
+
+
+def held_alone(step: CapturedStep, server: Server) -> str:
+    """Return how much is held throughout the update, where that alone does not surely fit; else an empty text."""
+    held = held_bytes(step)
+    if held + server.gpu.context_bytes <= certain_bytes(server.gpu.memory_bytes):
+        return ""
+    return f"parameters, gradients and optimizer states alone take {format_bytes(held)}"
+
+
+def suited(scenario: Scenario, server: Server) -> Server:
     """Return a machine for a scenario, with what NCCL takes there.
 
     Raises:
@@ -128,23 +146,22 @@ def _why(memory_bytes: int, reasons: Sequence[tuple[int, str]]) -> str:
 
 def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
     """Return the offer of a policy; of one that does not fit its memory and its name."""
-    simulator, gpu = replace(simulator_of(scenario), deadline=deadline), scenario.server.gpu
+    gpu, room_bytes = scenario.server.gpu, _room_bytes(scenario)
+    if policy.decided_by is not DecidedBy.COSTS:
+        # It fills what there is.
+        scenario = replace(scenario, server=replace(scenario.server, gpu=replace(gpu, memory_bytes=room_bytes)))
+    simulator = replace(simulator_of(scenario), deadline=deadline)
     planned = simulator.planned(policy)
     plans = planned.plans
-    if planned.refusals:
-        taken = max(
-            placement.pool_bytes + gpu.framework_bytes(plan.handles)
-            for plan, placement in zip(plans, planned.replayed, strict=True)
-        )
+    taken = max(
+        placement.pool_bytes + gpu.framework_bytes(plan.handles)
+        for plan, placement in zip(plans, planned.replayed, strict=True)
+    )
+    if planned.refusals or taken > room_bytes:
         return taken, policy.label
     replayed = simulator.replay(plans, planned.replayed)
     slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
     metrics = measure(slowest, scenario.workload.batch_size)
-    origins = kernel_origins(plans, simulator.cost_model)
-    workload, computed = scenario.workload, scenario.server.convolution_type(ElementType.FLOAT32)
-    in_tf32 = workload.precision is Precision.FLOAT32 and workload.has_convolutions and computed is ElementType.TF32
-    # Equal notes of several machines are joined.
-    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
     return Offer(
         names=(profile.server.name,),
         gpu=gpu.name,
@@ -155,6 +172,18 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         reserved_bytes=max(each.pool_bytes for each in replayed.gpus),
         held_bytes=max(runtime_bytes(each, gpu) for each in replayed.gpus),
         memory_bytes=profile.server.gpu.memory_bytes,
-        trust=trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
-        notes=tuple(filter(None, ("convolutions of float32 in TF32" if in_tf32 else "", gap))),
+        **trusted(scenario, profile, plans, simulator.cost_model),
     )
+
+
+def trusted(scenario: Setup, profile: Profile, plans: Iterable[TrainingPlan], cost_model: CostModel) -> dict[str, Any]:
+    """Return `trust` and `notes` of an offer by what the kernel times of its plans rest on."""
+    origins = kernel_origins(plans, cost_model)
+    workload, computed = scenario.workload, scenario.server.convolution_type(ElementType.FLOAT32)
+    in_tf32 = workload.precision is Precision.FLOAT32 and workload.has_convolutions and computed is ElementType.TF32
+    # Equal notes of several machines are joined.
+    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
+    return {
+        "trust": trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
+        "notes": tuple(filter(None, ("convolutions of float32 in TF32" if in_tf32 else "", gap))),
+    }

@@ -352,7 +352,7 @@ def test_micro_batches_that_nearly_fit_are_tried_in_segments_that_grow(
     monkeypatch.setattr(AnswerReplays, "divided", divided)
     whole = asking.replays.untried("pytorch", scenario)
     asking.done.append(msgspec.structs.replace(whole, held_bytes=2 * MIB, reason=""))
-    monkeypatch.setattr("vdnnsim.study.answer._estimated", lambda *_: 0)
+    monkeypatch.setattr("vdnnsim.study.answer.estimated_bytes", lambda *_: 0)
     found = list(asking._micro_batches(asking.replays, "pytorch"))  # noqa: SLF001
     assert [(way.batch_size, way.expandable) for way in found] == tried
 

@@ -1,0 +1,86 @@
+"""Machines ranked for a captured model: the chain of `tests/captured_steps.py` on cards without gaps or a context."""
+
+from dataclasses import replace
+
+import msgspec
+
+from tests.captured_steps import chain
+from tests.machines import shipped_profile
+from tests.nested import changed
+from tests.unit.study.test_answer import MIB, TYPES, answered, asked
+from vdnnsim.analysis.answer import Change
+from vdnnsim.analysis.machines import Offer, Unfit
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.hardware.profile import Profile
+from vdnnsim.hardware.server import Server
+from vdnnsim.study.ways_on_machines import rank_by_ways
+
+
+def model() -> CapturedModel:
+    return CapturedModel(chain(20_000), chain(10_000))
+
+
+def card(memory_bytes: int, name: str = "rtx_4090") -> Profile:
+    return changed(shipped_profile(name), "server.gpu", memory_bytes=memory_bytes, context_bytes=0)
+
+
+def test_a_machine_holds_what_run_finds_on_it() -> None:
+    """In a MiB: the first of the answer that fits, micro-batches, with its time, its rate and its memory."""
+    scenario = asked(model(), MIB)
+    _, made = answered(scenario)
+    way = next(way for way in made.ways if way.fits)
+    assert way.change is Change.MICRO_BATCHES
+    (offer,) = rank_by_ways(scenario, [card(MIB)], TYPES).offers
+    assert offer.policy == way.words == f"pytorch(p) in {way.rounds} micro-batches"
+    found = offer.iteration_s, offer.samples_per_s, offer.asked_bytes, offer.held_bytes
+    assert found == (way.iteration_s, way.samples_per_s, way.allocated_bytes, way.held_bytes)
+
+
+def test_a_machine_does_not_depend_on_the_others() -> None:
+    """Neither the order of what was found, which is of memory, that of the ranking is of time."""
+    scenario, large, small = asked(model(), MIB), card(64 * MIB, "a100_80gb"), card(MIB)
+    done: list[Offer | Unfit] = []
+    both = rank_by_ways(scenario, [small, large], TYPES, done=done.append)
+    assert [each.name for each in done] == ["a100_80gb", "rtx_4090"]
+    alone = [offer for each in (small, large) for offer in rank_by_ways(scenario, [each], TYPES).offers]
+    assert sorted(both.offers, key=lambda each: each.name) == sorted(alone, key=lambda each: each.name)
+    assert set(both.policies) == {"pytorch(p)"}
+
+
+def test_a_step_is_captured_for_each_card() -> None:
+    """That of the A100 has half of the samples here, so that it takes less there."""
+
+    def captured_for(server: Server) -> CapturedModel:
+        return CapturedModel(chain(10_000)) if server.name == "a100_80gb" else model()
+
+    scenario, profiles = asked(model(), MIB), [card(64 * MIB, "a100_80gb"), card(64 * MIB)]
+    held = {each.name: each.held_bytes for each in rank_by_ways(scenario, profiles, TYPES, captured_for).offers}
+    as_it_is = {each.name: each.held_bytes for each in rank_by_ways(scenario, profiles, TYPES).offers}
+    assert held["rtx_4090"] == as_it_is["rtx_4090"] == as_it_is["a100_80gb"] > held["a100_80gb"]
+
+
+def test_only_what_computes_the_same_is_tried() -> None:
+    """In a 16th of a MiB no policy fits; no smaller batch is tried, and no loop with states of 8 bits."""
+    single = CapturedModel(chain(20_000), capture_loop=lambda _: CapturedModel(chain(20_000)))
+    scenario = replace(asked(single, MIB), captured=single)
+    (unfit,) = rank_by_ways(scenario, [card(MIB // 16)], TYPES).unfit
+    assert " would hold " in unfit.reason
+    loops: list[Loop] = []
+
+    def in_loop(loop: Loop) -> CapturedModel:
+        loops.append(loop)
+        return CapturedModel(msgspec.structs.replace(chain(20_000), optimizer=loop.optimizer or "adamw"))
+
+    adamw = CapturedModel(msgspec.structs.replace(chain(20_000), optimizer="adamw"), capture_loop=in_loop)
+    rank_by_ways(asked(adamw, MIB), [card(MIB // 16)], TYPES)
+    assert all(each.is_exact for each in loops)
+
+
+def test_what_there_was_no_time_for_is_not_decided() -> None:
+    """Without operations nothing is replayed; what holds too much throughout needs none."""
+    (unfit,) = rank_by_ways(asked(model(), MIB), [card(MIB)], TYPES, operations=0).unfit
+    assert (unfit.undecided, unfit.reason) == (True, "not tried in time: pytorch(p)")
+    (unfit,) = rank_by_ways(asked(model(), MIB), [card(8)], TYPES, operations=0).unfit
+    assert not unfit.undecided
+    assert unfit.reason.startswith("parameters, gradients and optimizer states alone take 24 B")
