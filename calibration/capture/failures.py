@@ -1,6 +1,8 @@
 """Messages of failed captures, in one line: the user's line, the module, the reason."""
 
 import inspect
+import math
+import re
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,12 +72,28 @@ def refuse_float8(records: Sequence[Record], modules: Sequence[Module]) -> None:
 
 
 def about_heads(failure: BaseException, layout: Layout | None) -> str:
-    """Return what may be right where a view fails on the heads that one rank has; empty for another failure."""
-    if layout is None or layout.tensor == 1 or "invalid for input of size" not in str(failure):
+    """Return what may be right where a view fails on the heads that one rank has; empty for another failure.
+
+    A shape of n, t, heads, d, whose heads may be -1, says how many there are before they are split.
+    """
+    found = _VIEW.search(str(failure))
+    if layout is None or layout.tensor == 1 or found is None:
         return ""
-    return f"; under tp={layout.tensor} a rank has some of the heads, expected -1 for them, as in x.view(n, t, -1, d)"
+    ranks, sizes = layout.tensor, [int(each) for each in found[1].split(",")]
+    others = math.prod(each for at, each in enumerate(sizes) if at != len(sizes) - 2)
+    heads, left = divmod(int(found[2]) * ranks, others) if others > 0 else (0, 1)
+    if len(sizes) > 2 and not left and heads % ranks:
+        return f"; {heads} heads cannot be split over {ranks} ranks, expected {largest_split(heads, ranks)}"
+    return f"; under tp={ranks} a rank has some of the heads, expected -1 for them, as in x.view(n, t, -1, d)"
 
 
+def largest_split(heads: int, ranks: int) -> str:
+    """Return in words the largest `tp` below so many ranks that divides a number of heads."""
+    tensor = max(each for each in range(1, ranks) if heads % each == 0)
+    return f"tp={tensor} at most" if tensor > 1 else "no tp"
+
+
+_VIEW: Final = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 RANKS: Final = "a function that makes it, with --parallel ranks=N, in Python parallel='ranks=N', for N GPUs"
 """What is right for a model that its own code wraps."""
 _MESH: Final = "expected --parallel ranks=N for all N ranks of the mesh"

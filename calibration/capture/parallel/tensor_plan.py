@@ -14,6 +14,7 @@ from typing import Any, Final
 from torch import nn
 
 from calibration.capture.blocks import blocks_of
+from calibration.capture.failures import largest_split
 from vdnnsim.errors import CaptureError
 
 
@@ -146,7 +147,7 @@ def _divide_heads(modules: Mapping[str, nn.Module], styles: Mapping[str, Style],
             if not isinstance(heads, int) or heads < 1:
                 continue
             if heads % ranks:
-                raise _refused(f"{path}: {name} is {heads}, expected a multiple of tp={ranks}")
+                raise _undivided(path, name, heads, ranks)
             setattr(modules[path], name, heads // ranks)
 
 
@@ -171,7 +172,12 @@ def _check_heads(model: nn.Module, ranks: int) -> None:
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(text, name, None)
         if isinstance(heads, int) and heads % ranks:
-            raise _refused(f"{type(model).__name__}: {name} is {heads}, expected a multiple of tp={ranks}")
+            raise _undivided(type(model).__name__, name, heads, ranks)
+
+
+def _undivided(where: str, name: str, heads: int, ranks: int) -> CaptureError:
+    right = largest_split(heads, ranks)
+    return _refused(f"{where}: {name} is {heads}, which cannot be split over {ranks} ranks, expected {right}")
 
 
 def _refused(text: str) -> CaptureError:

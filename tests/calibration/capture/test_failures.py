@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.failures import about_heads
 from tests.calibration.capture.programs import numbers, program, two_linears
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.errors import CaptureError
 
 CPU = CaptureDevice(compute_capability=None)
@@ -131,3 +133,25 @@ def test_values_that_depend_on_no_data_are_computed() -> None:
 
     with pytest.raises(CaptureError, match="looks into computed values"):
         captured(counted)
+
+
+@pytest.mark.parametrize(
+    ("view", "layout", "said"),
+    [
+        # 4 heads of 64 over 8 ranks: 32 features each, 32,768 in 8 x 128 tokens; over 3, of 6 heads in 2 x 4 tokens.
+        (("8, 128, -1, 64", 32_768), "tp=8", "4 heads cannot be split over 8 ranks, expected tp=4 at most"),
+        (("8, 128, 4, 64", 32_768), "tp=8", "4 heads cannot be split over 8 ranks, expected tp=4 at most"),
+        (("2, 4, 6, 8", 2 * 4 * 12), "tp=4", "6 heads cannot be split over 4 ranks, expected tp=3 at most"),
+        (("2, 4, 7, 8", 2 * 4 * 28), "tp=2", "7 heads cannot be split over 2 ranks, expected no tp"),
+        # 4 heads of 8 are divided; the user's code has all of them. A view of something else says nothing of heads.
+        (("2, 4, 4, 8", 2 * 4 * 16), "tp=2", "expected -1 for them"),
+        (("2, 0, 4, 8", 16), "tp=2", "expected -1 for them"),
+        (("5, 7", 36), "tp=2", "expected -1 for them"),
+        (("2, 4, 6, 8", 2 * 4 * 12), "fsdp=4", ""),
+    ],
+)
+def test_heads_that_ranks_cannot_share(view: tuple[str, int], layout: str, said: str) -> None:
+    failure = RuntimeError("shape '[{}]' is invalid for input of size {}".format(*view))
+    assert said in (found := about_heads(failure, parse_layout(layout)))
+    assert bool(found) is bool(said)
+    assert not about_heads(RuntimeError("another"), parse_layout(layout))
