@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from vdnnsim.cost.trust import Trust
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind, Step
 from vdnnsim.units import ElementType
@@ -20,14 +21,19 @@ class Setup:
     Attributes:
         layout: as `--parallel` has it.
         checkpointing: as `--checkpointing` has it; `none` keeps all that autograd saves.
-        batch_size: samples of one rank, or of those together that split layers; of a pipeline those of a micro-batch.
-        micro_batches: of the pipeline.
+        batch_size: samples of one rank, or of those together that split layers, in a micro-batch.
+        micro_batches: of a step.
     """
 
     layout: str
     checkpointing: str
     batch_size: int
     micro_batches: int = 1
+
+    @property
+    def captured_together(self) -> int:
+        """Micro-batches that overlap or differ, and so are one captured step; else 1, which is repeated."""
+        return self.micro_batches if self.layout and parse_layout(self.layout).takes_all else 1
 
     @property
     def label(self) -> str:

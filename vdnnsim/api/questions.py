@@ -125,7 +125,7 @@ def whatif(asked: Asked, *settings: str, hardware: str = "", policy: str | Seque
 
 
 def parallel(
-    step: CapturedStep, hardware: str, *, gpus: int | None = None, layout: str | Sequence[str] = ()
+    step: CapturedStep, hardware: str, *, gpus: int | None = None, layout: str | Sequence[str] = (), accumulate: int = 1
 ) -> ResultTable:
     """Rank the ways to train a model on several GPUs, as `vdnnsim parallel`.
 
@@ -136,20 +136,25 @@ def parallel(
         hardware: a server, as `h100_x8`, or a card of one.
         gpus: how many; by default those of the layouts, else all of the server.
         layout: those to try, as `fsdp=8`; by default the usual ones.
+        accumulate: micro-batches, each of the samples of the step, before the optimizer's.
 
     Returns:
         a row for each layout: seconds of a step, tokens per second of one GPU, MFU, seconds that wait for collectives,
         bytes allocated, reserved and of the process of a rank.
 
     Raises:
-        CaptureError: the step cannot be captured again, like one from a file, or a layout has a wrong name.
+        CaptureError: the step cannot be captured again, like one from a file, or a layout has a wrong name, or
+            `accumulate` is not a number of micro-batches.
         InputError: there is no such server, or a layout is for another number of GPUs.
     """
+    from vdnnsim.dnn.captured_model import MOST_ROUNDS
     from vdnnsim.dnn.layout import parse_layout
-    from vdnnsim.report.layouts import layouts_table
+    from vdnnsim.files.value import Entry
+    from vdnnsim.report.layouts import layouts_table, samples_text
     from vdnnsim.study.layouts import gpus_of, layouts_of, rank_layouts
     from vdnnsim.study.servers import server_for
 
+    Entry("", "accumulate", accumulate, CaptureError).integer(1, MOST_ROUNDS)
     asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
     gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))
     step = for_machine(step, profile.server)
@@ -160,15 +165,17 @@ def parallel(
     def captured(chosen: "Setup") -> list[CapturedStep]:
         words = {
             "parallel": chosen.layout,
-            "accumulate": chosen.micro_batches,
+            "accumulate": chosen.captured_together,
             "checkpointing": "" if chosen.checkpointing == "none" else chosen.checkpointing,
         }
         positions = range(parse_layout(chosen.layout, "layout").pipeline)
         return [recapture(chosen.batch_size, **words, position=each) for each in positions]
 
-    tried = [each.text for each in asked] or layouts_of(gpus, profile.server.gpu_count)
-    ranking = rank_layouts(gpus, tried, step.batch_size, profile, captured, tries_all=bool(asked))
-    what = f"{step.model}, {step.batch_size} samples for each GPU, {step.precision.value}"
+    tried = [each.text for each in asked] or layouts_of(gpus, profile.server.gpu_count, accumulates=accumulate > 1)
+    ranking = rank_layouts(
+        gpus, tried, step.batch_size, profile, captured, micro_batches=accumulate, tries_all=bool(asked)
+    )
+    what = f"{step.model}, {samples_text(step.batch_size, accumulate)}, {step.precision.value}"
     return layouts_table(ranking, what, "", _ALL)
 
 

@@ -1,8 +1,9 @@
 """The command `parallel`."""
 
 import shlex
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,6 @@ from vdnnsim.files.messages import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from calibration.capture.request import Request
     from vdnnsim.analysis.layouts import LayoutRanking, Setup
@@ -42,6 +42,12 @@ class Counts(click.ParamType[tuple[int, ...]]):
 @click.option("--model", "named_model", type=MODELS, metavar="MODEL", help="MODEL, as other commands take it.")
 @click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Samples of a step, for each GPU.")
 @click.option(
+    "--accumulate",
+    type=int,
+    metavar="N",
+    help="Micro-batches of --batch before an update; 1 by default.",
+)
+@click.option(
     "--gpus",
     "counts",
     type=Counts(),
@@ -66,7 +72,7 @@ def parallel(
     layouts: tuple[str, ...],
     out: Path | None,
     output: Output,
-    **words: object,
+    **words: Any,  # noqa: ANN401 - options of a capture, each of its type
 ) -> None:
     """Rank the ways to train MODEL on several GPUs: does it fit, how fast, and what waits for what.
 
@@ -77,6 +83,7 @@ def parallel(
     """
     from calibration.capture.isolation import CapturingProcess
     from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.cli.scenario_input import checked_rounds
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.hardware.profile import find_profile
@@ -84,6 +91,7 @@ def parallel(
         LAYOUTS_WRITER,
         SCALING_WRITER,
         layouts_table,
+        samples_text,
         scaling_table,
         write_layouts,
         write_scaling,
@@ -108,6 +116,7 @@ def parallel(
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
     request.check()
+    rounds = checked_rounds(words.pop("accumulate"), request)
     request = for_card(request, profile.server)
     is_curve = len(counts) > 1
     folder = report_folder(out, request.short_name, SCALING_WRITER if is_curve else LAYOUTS_WRITER)
@@ -117,19 +126,23 @@ def parallel(
     def capture(setup: "Setup") -> "Sequence[CapturedStep]":
         return captured_ranks(_of_rank(request, setup), process)
 
-    what = f"{request.short_name}, {batch_size} samples for each GPU, {request.precision.value}"
+    what = f"{request.short_name}, {samples_text(batch_size, rounds)}, {request.precision.value}"
     if is_curve:
+        of_data = partial(data_layouts_of, accumulates=rounds > 1)
+        find = partial(scale_layouts, [*profiles], batch_size, profiles.__getitem__, capture, micro_batches=rounds)
         with ProgressBar() as bar:
-            bar.expect(sum(len(data_layouts_of(each, of.server.gpu_count)) for each, of in profiles.items()))
-            rankings = scale_layouts([*profiles], batch_size, profiles.__getitem__, capture, bar.done)
+            bar.expect(sum(len(of_data(each, of.server.gpu_count)) for each, of in profiles.items()))
+            rankings = find(bar.done)
         table = scaling_table(rankings, what, output.has_all)
         written = write_scaling(rankings, table, request.short_name, profile.sources, folder)
         output.show(table, written.notice(folder, "scaling.md"))
         return
-    names = [each.text for each in asked] or layouts_of(gpus, profile.server.gpu_count)
+    names = [each.text for each in asked] or layouts_of(gpus, profile.server.gpu_count, accumulates=rounds > 1)
     with ProgressBar() as bar:
         bar.expect(len(names))
-        ranking = rank_layouts(gpus, names, batch_size, profile, capture, bar.done, tries_all=bool(layouts))
+        ranking = rank_layouts(
+            gpus, names, batch_size, profile, capture, bar.done, micro_batches=rounds, tries_all=bool(layouts)
+        )
     table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
     output.show(table, written.notice(folder, "layouts.md"))
@@ -141,7 +154,7 @@ def _of_rank(request: "Request", setup: "Setup") -> "Request":
     return msgspec.structs.replace(
         request,
         batch_size=setup.batch_size,
-        accumulate=setup.micro_batches,
+        accumulate=setup.captured_together,
         parallel=setup.layout,
         checkpointing="" if setup.checkpointing == "none" else setup.checkpointing,
     )

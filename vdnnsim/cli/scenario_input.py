@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from vdnnsim.study.ways_on_machines import CapturedFor
 
 _POLICIES: Final = ("pytorch",)
-MOST_ROUNDS: Final = 512
 """Micro-batches of an iteration; more would take minutes to plan."""
 POLICY: Final = click.option(
     "--policy", "policies", type=POLICIES, multiple=True, help="With --model: a policy, as pytorch; may be repeated."
@@ -148,7 +147,7 @@ def model_input(
     request.check()
     if request.layout and len(profiles) == 1:
         cluster_of(profiles[0].file, profiles[0].server, request.layout.ranks)
-    rounds = _rounds(words["accumulate"], request)
+    rounds = checked_rounds(words["accumulate"], request)
     request = for_card(request, profiles[0].server)
 
     process = CapturingProcess()
@@ -220,8 +219,9 @@ def _source(request: "Request", captured: "CapturedStep | list[CapturedStep]") -
     return f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(captured)).hexdigest()
 
 
-def _rounds(accumulate: int | None, request: "Request") -> int:
+def checked_rounds(accumulate: int | None, request: "Request") -> int:
     """Return how many micro-batches make an iteration, or raise InputError."""
+    from vdnnsim.dnn.captured_model import MOST_ROUNDS
     from vdnnsim.dnn.workload import Mode
 
     if accumulate is None:

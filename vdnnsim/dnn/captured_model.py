@@ -22,6 +22,8 @@ CaptureLengths: TypeAlias = "Callable[[Sequence[int]], Sequence[CapturedModel]]"
 
 _LEAST = 2
 """PyTorch special-cases a batch of one: strides of that dimension are ignored, and it is expanded."""
+MOST_ROUNDS = 512
+"""Micro-batches of an iteration."""
 _FEWEST = 2
 """Captures of a line."""
 

@@ -18,9 +18,9 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "rank": "place in the order; empty where it does not fit or cannot be",
     "layout": "as `run --parallel` takes it",
     "checkpointing": "the fewest checkpoints that fit, as `run --checkpointing` takes them",
-    "batch_size": "samples of one rank, or of those of tp together, in a pipeline of a micro-batch; each layout trains "
-    "as many in a step of all GPUs",
-    "micro_batches": "of a pipeline; 1 without",
+    "batch_size": "samples of one rank, or of those of tp together, in a micro-batch; each layout trains as many in a "
+    "step of all GPUs",
+    "micro_batches": "of a step: those of --accumulate, in a pipeline several for each of them",
     "iteration_s": "seconds of a step",
     "server_images_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",
@@ -78,6 +78,12 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
 def _named(setup: Setup) -> dict[str, Value]:
     said: dict[str, Value] = {"layout": setup.layout, "checkpointing": setup.checkpointing}
     return said | {"batch_size": setup.batch_size, "micro_batches": setup.micro_batches}
+
+
+def samples_text(samples: int, micro_batches: int) -> str:
+    """Return the samples of a step in words."""
+    parts = f"{micro_batches} micro-batches of " if micro_batches > 1 else ""
+    return f"{parts}{samples} samples for each GPU"
 
 
 def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str) -> ResultTable:

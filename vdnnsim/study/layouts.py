@@ -36,11 +36,13 @@ _FIRST: Final = "fsdp"
 """Its rank says what others hold of parameters, gradients and states."""
 
 
-def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
+def layouts_of(gpus: int, gpus_of_host: int, *, accumulates: bool = False) -> tuple[str, ...]:
     """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
 
     The last, with shards in host memory, is for where no other fits. Layers are split over two GPUs, and over all of a
-    host. A pipeline has two stages, or one on each host, in which layers may be split, too.
+    host. A pipeline has two stages, or one on each host, in which layers may be split, too. Where gradients are
+    accumulated, DDP reduces those of the last micro-batch alone, which costs no memory; for FSDP, which then holds
+    whole gradients, both ways are tried, and the host, which would add them up, holds no shards.
     """
     copies = gpus // gpus_of_host
     hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
@@ -51,16 +53,23 @@ def layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
         (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
     )
     pipeline += (f"pp={copies},tp={gpus_of_host}",) if hybrid else ()
-    whole = f"zero2={gpus}", f"zero1={gpus}", f"ddp={gpus}", f"{_FIRST}={gpus},offload=cpu"
-    return (f"{_FIRST}={gpus}", *hybrid, *tensor, *pipeline, *whole)
+    last = ",sync=last" if accumulates else ""
+    sharded = (f"{_FIRST}={gpus}", *([f"{_FIRST}={gpus}{last}"] if accumulates else ()))
+    on_host = () if accumulates else (f"{_FIRST}={gpus},offload=cpu",)
+    whole = f"zero2={gpus}", f"zero1={gpus}{last}", f"ddp={gpus}{last}"
+    return (*sharded, *hybrid, *tensor, *pipeline, *whole, *on_host)
 
 
-def data_layouts_of(gpus: int, gpus_of_host: int) -> tuple[str, ...]:
+def data_layouts_of(gpus: int, gpus_of_host: int, *, accumulates: bool = False) -> tuple[str, ...]:
     """Return those in which each GPU has samples of its own; the empty one is of one GPU."""
     if gpus == 1:
         return ("",)
-    of_data = (f"{_FIRST}={gpus}", "hsdp=", "ddp=")
-    return tuple(each for each in layouts_of(gpus, gpus_of_host) if each.startswith(of_data) and "," not in each)
+    usual = map(parse_layout, layouts_of(gpus, gpus_of_host, accumulates=accumulates))
+    return tuple(
+        each.text
+        for each in usual
+        if each.data in {_FIRST, "hsdp", "ddp"} and each.tensor == each.pipeline == 1 and not each.offloads
+    )
 
 
 def gpus_of(layouts: Sequence[Layout], gpus: int | None = None) -> int | None:
@@ -84,22 +93,28 @@ def rank_layouts(
     capture: Callable[[Setup], Sequence[CapturedStep]],
     done: Callable[[str], object] = str,
     *,
+    micro_batches: int = 1,
     tries_all: bool = True,
-    level: int = 0,
 ) -> LayoutRanking:
     """Capture a rank of a model in each layout, replay it, and rank the layouts by throughput.
 
     Args:
         gpus: of every layout.
         names: of the layouts.
-        samples: of a step, for each GPU.
+        samples: of a micro-batch, for each GPU.
         profile: of the machine.
         capture: returns the step of a rank, or of each rank of a pipeline, or raises InputError.
         done: gets the name of each finished layout.
+        micro_batches: of a step.
         tries_all: whether layouts with shards in host memory are tried even though another fits.
-        level: position in `CHECKPOINTING` with which the search begins.
     """
-    trials = _Trials(profile, samples, capture, level)
+    trials = _Trials(profile, samples, micro_batches, capture)
+    return _ranking(gpus, names, trials, done, tries_all=tries_all)
+
+
+def _ranking(
+    gpus: int, names: Sequence[str], trials: "_Trials", done: Callable[[str], object], *, tries_all: bool
+) -> LayoutRanking:
     found: list[Ranked | Refused] = []
     for name in names:
         if tries_all or not _layout(name).offloads or not any(isinstance(each, Ranked) for each in found):
@@ -107,7 +122,7 @@ def rank_layouts(
         done(name)
     ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
     refused = (each for each in found if isinstance(each, Refused))
-    server = profile.server
+    server = trials.profile.server
     memory_bytes = server.gpu.memory_bytes
     return LayoutRanking(
         trials.sample, server.name, gpus, memory_bytes, tuple(ranked), tuple(refused), trials.peak_type
@@ -120,6 +135,8 @@ def scale_layouts(
     profile_of: Callable[[int], Profile],
     capture: Callable[[Setup], Sequence[CapturedStep]],
     done: Callable[[str], object] = str,
+    *,
+    micro_batches: int = 1,
 ) -> tuple[LayoutRanking, ...]:
     """Rank the layouts that split no layers, as `rank_layouts`, for several numbers of GPUs, the fewest first.
 
@@ -128,8 +145,9 @@ def scale_layouts(
     found, level = list[LayoutRanking](), 0
     for gpus in sorted(counts, reverse=True):
         profile = profile_of(gpus)
-        names = data_layouts_of(gpus, profile.server.gpu_count)
-        found.append(rank_layouts(gpus, names, samples, profile, capture, done, level=level))
+        names = data_layouts_of(gpus, profile.server.gpu_count, accumulates=micro_batches > 1)
+        trials = _Trials(profile, samples, micro_batches, capture, level)
+        found.append(_ranking(gpus, names, trials, done, tries_all=True))
         tried = [CHECKPOINTING.index(each.setup.checkpointing) for each in found[-1].ranked]
         level = min(tried, default=level)
     return tuple(found[::-1])
@@ -147,6 +165,7 @@ class _Trials:
 
     profile: Profile
     samples: int
+    micro_batches: int
     capture: Callable[[Setup], Sequence[CapturedStep]]
     level: int = 0
     sharded: CapturedStep | None = None
@@ -164,10 +183,10 @@ class _Trials:
             # Ranks of split layers and of a pipeline train the same samples.
             together = self.samples * spread.tensor * spread.pipeline
             parts = _micro_batches(together, spread.pipeline)
-            setup = Setup(name, CHECKPOINTING[level], together // parts, parts)
+            setup = Setup(name, CHECKPOINTING[level], together // parts, parts * self.micro_batches)
             try:
                 step, *others = self.capture(setup)
-                found = _replayed((step, *others), setup, self.samples, self.profile)
+                found = _replayed((step, *others), setup, self.samples * self.micro_batches, self.profile)
             except (InputError, PlanError) as refusal:
                 return Refused(setup, str(refusal))
             is_sequence = step.sample == "sequence"
@@ -205,7 +224,9 @@ def _held_bytes(layout: Layout, sharded: CapturedStep) -> int:
 
 def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile: Profile) -> Ranked | Refused:
     policy, step = PyTorch(), steps[0]
-    model = CapturedModel(step, sources=((step.model, ""),), pipeline=steps if step.pipeline > 1 else ())
+    rounds = setup.micro_batches // setup.captured_together
+    pipeline = steps if step.pipeline > 1 else ()
+    model = CapturedModel(step, sources=((step.model, ""),), pipeline=pipeline, rounds=rounds)
     scenario = scenario_of(model, step.model, profile, (policy,))
     # With NCCL's buffers in each process.
     server, simulator = scenario.server, simulator_of(scenario)
@@ -219,7 +240,7 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
     metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
     origins = kernel_origins(planned.plans, simulator.cost_model)
-    flop_ratio = None if peak is None else fmean(map(model_flop, steps)) / (iteration_s * peak)
+    flop_ratio = None if peak is None else rounds * fmean(map(model_flop, steps)) / (iteration_s * peak)
     stalls = [dict(each.stall_by_cause) for each in metrics]
     return Ranked(
         setup=setup,

@@ -290,6 +290,11 @@ def test_layouts_of_a_captured_model() -> None:
     assert "cannot be captured" in refusal(
         InputError, vdnnsim.parallel, vdnnsim.capture(net, torch.ones(8, 3), real=True), "h100_x8"
     )
+    parts = vdnnsim.parallel(step, "rtx_4090", layout=["ddp=4,sync=last", "fsdp=4"], accumulate=2).to_pandas()
+    assert list(parts["micro_batches"]) == [2, 2]
+    assert "accumulate: found 0, expected an integer from 1" in refusal(
+        InputError, vdnnsim.parallel, step, "rtx_4090", accumulate=0
+    )
 
 
 def test_results_of_policies_are_found_by_name() -> None:

@@ -284,7 +284,17 @@ def test_the_surface_is_frozen() -> None:
         "machines": {*scenario, *table, "--out", "--policy", "--price", "--time-limit"},
         "max-batch": {*scenario, *table, "--longest", "--policy", "--time-limit"},
         "new hardware": set(),
-        "parallel": {*table, *parallel, "--batch", "--gpus", "--hardware", "--layout", "--model", "--out"},
+        "parallel": {
+            *table,
+            *parallel,
+            "--accumulate",
+            "--batch",
+            "--gpus",
+            "--hardware",
+            "--layout",
+            "--model",
+            "--out",
+        },
         "pretend": {*table, "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"},
         # Its options are those of what it reads: `test_read.py`.
         "read": set(),

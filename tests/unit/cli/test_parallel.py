@@ -69,6 +69,20 @@ def test_one_layout(captured: list[Request]) -> None:
     assert " --optimizer none " in done.stdout
 
 
+def test_micro_batches(captured: list[Request]) -> None:
+    """Each is captured once where all are alike, the command has their number."""
+    done = vdnnsim(*ASKED, "h100_x8", "--accumulate", "4", "--layout", "fsdp=8")
+    assert [(each.parallel, each.accumulate, each.batch_size) for each in captured] == [("fsdp=8", 1, 2)]
+    assert "4 micro-batches of 2 samples for each GPU" in done.stdout
+    assert "vdnnsim run --model timm:chain --batch 2 --accumulate 4 --parallel fsdp=8" in done.stdout
+    vdnnsim(*ASKED, "h100_x8", "--accumulate", "4", "--gpus", "8,16")
+    assert [each.parallel for each in captured[1:3]] == ["fsdp=16", "fsdp=16,sync=last"]
+    for wrong in ("0", "513"):
+        assert f"--accumulate: found {wrong}, expected an integer from 1 to 512" in refusal(
+            *ASKED, "h100_x8", "--accumulate", wrong
+        )
+
+
 def test_several_numbers_of_gpus(captured: list[Request]) -> None:
     """Of data-parallel layouts alone, the most GPUs first."""
     done = vdnnsim(*ASKED, "h100_x8", "--gpus", "8,16")

@@ -35,7 +35,7 @@ from vdnnsim.report.layouts import (
 from vdnnsim.report.plots.layouts import layouts_figure, memory_figure, scaling_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.study import layouts
-from vdnnsim.study.layouts import last_collectives_seconds, layouts_of, rank_layouts, scale_layouts
+from vdnnsim.study.layouts import data_layouts_of, last_collectives_seconds, layouts_of, rank_layouts, scale_layouts
 from vdnnsim.units import ElementType
 
 SERVER = shipped_profile("h100_x8")
@@ -73,6 +73,44 @@ def test_usual_layouts() -> None:
         "fsdp=4,offload=cpu",
     )
     assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3", "fsdp=3,offload=cpu")
+
+
+def test_layouts_of_micro_batches() -> None:
+    """DDP reduces gradients of the last alone, FSDP those of each or of the last, and none are on the host."""
+    found = layouts_of(2, 2, accumulates=True)
+    assert found == ("fsdp=2", "fsdp=2,sync=last", "tp=2", "zero2=2", "zero1=2,sync=last", "ddp=2,sync=last")
+    assert data_layouts_of(2, 2, accumulates=True) == ("fsdp=2", "fsdp=2,sync=last", "ddp=2,sync=last")
+
+
+def test_micro_batches_of_each_gpu() -> None:
+    """Four of 3 samples: 8 x 12 samples in a step of four times the FLOPs, which one captured micro-batch has.
+
+    Where the last alone reduces, all four are captured together. A pipeline of two stages cuts 2 x 3 samples into six
+    micro-batches, and has four times as many.
+    """
+    asked: list[Setup] = []
+
+    def capture(setup: Setup) -> tuple[CapturedStep]:
+        asked.append(setup)
+        if "pp" in setup.layout:
+            raise CaptureError("no blocks")
+        (step,) = captured(setup)
+        return (msgspec.structs.replace(step, micro_batches=setup.captured_together),)
+
+    names = "fsdp=8", "ddp=8,sync=last", "pp=2,fsdp=4"
+    (alone, *_), (four, *_) = (
+        rank_layouts(8, names[:1], 3, SERVER, capture, micro_batches=each).ranked for each in (1, 4)
+    )
+    assert four.samples_per_s == pytest.approx(8 * 12 / four.iteration_s)
+    assert alone.flop_ratio is not None
+    assert four.flop_ratio == pytest.approx(4 * alone.flop_ratio * alone.iteration_s / four.iteration_s)
+    asked.clear()
+    rank_layouts(8, names, 3, SERVER, capture, micro_batches=4)
+    assert [(each.batch_size, each.micro_batches, each.captured_together) for each in asked] == [
+        (3, 4, 1),
+        (3, 4, 4),
+        (1, 24, 24),
+    ]
 
 
 def test_checkpoints_only_where_needed() -> None:
