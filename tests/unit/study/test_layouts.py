@@ -298,6 +298,12 @@ def test_report_of_layouts(tmp_path: Path) -> None:
     held = [patch.get_width() for patch in memory.patches if isinstance(patch, Rectangle)]
     # Weights, activations, gaps and the context, 1 GiB each of the last two.
     assert sorted(held) == pytest.approx([1] * 4 + [10] * 2 + [20] * 2)
+    # 10 MiB of 30 GiB are drawn and could not be seen.
+    assert [each.get_text() for each in memory.figure.legends[0].get_texts()][-1] == "CUDA and NCCL"
+    with house_style():
+        narrow = tuple(replace(each, held_bytes=each.reserved_bytes + GIB // 100) for each in rows)
+        hidden = memory_figure(replace(ranking, ranked=narrow), "llama")
+    assert [each.get_text() for each in hidden.legends[0].get_texts()][-1] == "gaps of the allocator"
     # Kernels, waits and the rest of both.
     widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
     assert sorted(widths) == pytest.approx([0.5, 0.5, 1, 1, 1, 2])

@@ -29,11 +29,12 @@ _MOST_ROWS: Final = 12
 _CURVE: Final[Any] = {"linewidth": 4, "marker": "o", "markersize": 10, "zorder": 3}
 _LABEL_WIDTH: Final = 24
 """Characters per line of a label."""
-_STAGES: Final = "waits for other stages"
+_LEAST_SEEN: Final = 1 / 500
+"""Of the longest bar: what is narrower in all of them is not in a legend."""
 _PARTS: Final = (
     ("kernels", PHASE_COLORS[Phase.FORWARD]),
     ("waits for collectives", STALL_COLORS[StallCause.COMMUNICATION]),
-    (_STAGES, STALL_COLORS[StallCause.PIPELINE]),
+    ("waits for other stages", STALL_COLORS[StallCause.PIPELINE]),
     ("waits for the host or copies", STALL_COLORS[StallCause.HOST]),
 )
 
@@ -45,18 +46,14 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     axes = figure.add_axes((0.23, 0.15, 0.4, 0.7))
     scale = time_scale([each.iteration_s for each in rows])
     parts = [(each.kernels_s, each.exposed_s, each.bubble_s, each.other_s) for each in rows]
-    shown = [
-        (name, color, values)
-        for (name, color), values in zip(_PARTS, zip(*parts, strict=True), strict=False)
-        if name != _STAGES or any(values)
-    ]
+    shown = [(*part, values) for part, values in zip(_PARTS, zip(*parts, strict=True), strict=False) if any(values)]
     _draw_bars(axes, rows, shown, scale)
     for row, (each, rate) in enumerate(zip(rows, rate_cells(ranking.rates), strict=False)):
         used = "" if each.flop_ratio is None else f", MFU {percent(each.flop_ratio, 0)}"
         text = f"{rate} {ranking.unit}{used}; {format_bytes(each.held_bytes)} of {format_bytes(ranking.memory_bytes)}"
         write(axes, text, (1.02, row), (0, 0), axes.get_yaxis_transform(), va="center", fontsize=13, color=INK)
     axes.set_xlabel(f"time of a step, {scale.unit}")
-    write_legend(figure, [Patch(color=color, label=name) for name, color, _ in shown])
+    write_legend(figure, _seen(shown))
     return figure
 
 
@@ -78,8 +75,15 @@ def memory_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     axes.set_xlim(0, 1.06 * ranking.memory_bytes / scale.factor)
     mark_capacity(axes, ranking.memory_bytes / scale.factor, ranking.memory_bytes, side="right")
     axes.set_xlabel(f"memory of a GPU, {scale.unit}")
-    write_legend(figure, [Patch(color=color, label=name) for name, color, _ in shown], rows=2)
+    write_legend(figure, _seen(shown), rows=2)
     return figure
+
+
+def _seen(parts: Sequence[tuple[str, str, Sequence[float]]]) -> list[Patch]:
+    """Return the entries of a legend: of parts that are wide enough in a bar to be seen."""
+    bars = zip(*(values for _, _, values in parts), strict=True)
+    longest = max(map(sum, bars), default=0.0)
+    return [Patch(color=color, label=name) for name, color, values in parts if max(values) > longest * _LEAST_SEEN]
 
 
 def _draw_bars(

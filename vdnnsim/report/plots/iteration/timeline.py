@@ -12,7 +12,7 @@ from matplotlib.patches import ConnectionPatch, Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import AllReduce, Communicate, Compute, Offload, Prefetch, Stream
-from vdnnsim.plans.trace import IterationTrace, Span, Stall
+from vdnnsim.plans.trace import IterationTrace, Span, Stall, StallCause
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, workload_text
 from vdnnsim.report.palette import INK, MUTED, STALL_COLORS, STREAM_COLORS, kind_of, written_on
@@ -189,14 +189,18 @@ def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
 
 
 def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -> list[Patch]:
+    """Return the entries of a legend: of what is wide enough in a window to be seen, all bars of a kind together."""
     names: dict[str, str] = {}
     for trace in traces:
         for stream in Stream:
-            for span in trace.spans_on(stream):
-                found = span_bar(trace, span, 0.0).look
-                names.setdefault(
-                    found.color, found.meaning if stream is Stream.COMPUTE else f"{found.meaning} (and its stalls)"
-                )
+            shown: defaultdict[Look, list[float]] = defaultdict(lambda: [0.0] * len(windows))
+            for bar in (span_bar(trace, span, 0.0) for span in trace.spans_on(stream)):
+                for at, window in enumerate(windows):
+                    shown[bar.look][at] += window.shown_fraction(bar) if window.shows(bar) else 0.0
+            for look, fractions in shown.items():
+                if max(fractions) >= _SEEN:
+                    means = look.meaning if stream is Stream.COMPUTE else f"{look.meaning} (and its stalls)"
+                    names.setdefault(look.color, means)
         for bar in (stall_bar(stall, 0.0) for stall in trace.stalls):
             if any(window.shows(bar) and window.shown_fraction(bar) >= _SEEN for window in windows):
                 names.setdefault(bar.look.color, bar.look.meaning)
@@ -236,8 +240,10 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
         axes.set_ylim(low - margin, high + margin)
         axes.set_yticks([*rows.values()], [*names.values()])
     part = halves[1]
-    if waits_for_copies(trace):
-        part.set_xlabel(f"{part.get_xlabel()}, where copies are waited for most")
+    if waits := waits_for_copies(trace):
+        longest = max(waits, key=lambda each: min(each.end_s, window.end_s) - max(each.start_s, window.start_s))
+        what = "collectives" if longest.cause is StallCause.COMMUNICATION else "copies"
+        part.set_xlabel(f"{part.get_xlabel()}, where {what} are waited for most")
     _write_names(part, list(filter(window.shows, bars)), window, rows.get(None))
     write_legend(figure, color_patches((trace,), (iteration, window)), fontsize=14, rows=2)
     return figure
