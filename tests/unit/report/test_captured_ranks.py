@@ -47,6 +47,14 @@ def test_the_communication_stream_shows_collectives_and_their_copies(row: Policy
     assert stalls == {communication[0].look.color}
 
 
+def test_a_timeline_magnifies_what_waits_for_collectives() -> None:
+    profile = shipped_profile("h100_x8")
+    result = run_scenario(scenario_of(CapturedModel(sharded()), "sharded", profile, (PyTorch(),)))
+    with house_style():
+        _, part = timeline_figure(result, result.subject).axes
+    assert part.get_xlabel().endswith(", where collectives are waited for most")
+
+
 def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
     plan = row.trace.plan
     found = [operation_text(plan, span.operation) for span in row.trace.spans_on(Stream.COMMUNICATION)]
