@@ -51,7 +51,7 @@ def memory_curve(trace: IterationTrace) -> MemoryCurve:
     times: list[float] = []
     rows: list[dict[BufferKind, int]] = []
     for change in trace.memory:
-        in_use[trace.plan.buffers[change.buffer].kind] += change.delta_bytes
+        in_use[trace.plan.kind_shown(change.buffer)] += change.delta_bytes
         if times and times[-1] == change.time_s:
             rows[-1] = dict(in_use)
         else:
@@ -95,16 +95,21 @@ def peak_by_kind(trace: IterationTrace) -> tuple[tuple[BufferKind, int], ...]:
     """Return the bytes in use at the first peak by kind, largest first."""
     in_use: Counter[BufferKind] = Counter()
     for buffer, nbytes in live_at_peak(trace).items():
-        in_use[trace.plan.buffers[buffer].kind] += nbytes
+        in_use[trace.plan.kind_shown(buffer)] += nbytes
     return tuple(in_use.most_common())
+
+
+def peak_kernel(trace: IterationTrace) -> tuple[float, Compute]:
+    """Return the time of the first peak and the kernel that runs then."""
+    curve = memory_curve(trace)
+    totals = curve.totals
+    peak_s = curve.times_s[totals.index(max(totals))]
+    return peak_s, next(kernel for span, kernel in trace.kernels if span.end_s > peak_s)
 
 
 def peak_operation(trace: IterationTrace) -> tuple[float, str]:
     """Return the time of the first peak and the kernel that runs then: `forward of conv1_2`."""
-    curve = memory_curve(trace)
-    totals = curve.totals
-    peak_s = curve.times_s[totals.index(max(totals))]
-    kernel = next(kernel for span, kernel in trace.kernels if span.end_s > peak_s)
+    peak_s, kernel = peak_kernel(trace)
     return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
 
 

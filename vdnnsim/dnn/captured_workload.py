@@ -92,6 +92,16 @@ class CapturedWorkload(Workload):
             step=_LayerView(last, layering).step(),
         )
 
+    @cached_property
+    def captured_round(self) -> CapturedStep:
+        """The last micro-batch as it was captured, with the storages of the step."""
+        return last_round(self.captured)
+
+    def kind_shown(self, storage: int) -> BufferKind:
+        """Return the kind of a storage as it was captured, for an activation that policies see as a workspace too."""
+        kind = self.step.storages[storage].kind
+        return self.captured_round.storages[storage].kind if kind is BufferKind.WORKSPACE else kind
+
     @property
     def rounds(self) -> int:
         """Micro-batches whose weight gradients add up."""

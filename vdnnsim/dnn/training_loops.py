@@ -6,7 +6,7 @@ PyTorch's optimizers have up to three implementations (torch.optim, "How to use 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from math import prod
 from types import MappingProxyType
@@ -16,7 +16,7 @@ import msgspec
 
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import ELEMENT_BYTES, BufferKind, Data
+from vdnnsim.dnn.step import ELEMENT_BYTES, BufferKind, Data, Tensor
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of
@@ -227,12 +227,15 @@ def slices_of(step: CapturedStep, room_bytes: int) -> int | None:
 
 def logits_bytes(step: CapturedStep) -> int:
     """Return the bytes of the logarithms of a cross entropy, one for each token and class; 0 without one."""
-    sizes = (
-        prod(view.shape) * ELEMENT_BYTES[view.element_type]
-        for operation in step.operations
-        if operation.phase is Phase.FORWARD and "_log_softmax" in operation.name
-        for operand in operation.operands
-        if operand.access.writes
-        for view in (step.tensors[operand.memory],)
-    )
-    return max(sizes, default=0)
+    return max((prod(each.shape) * ELEMENT_BYTES[each.element_type] for each in _logarithms(step)), default=0)
+
+
+def logits_elements(step: CapturedStep) -> int:
+    """Return the tokens times the classes of a cross entropy; 0 without one."""
+    return max((prod(each.shape) for each in _logarithms(step)), default=0)
+
+
+def _logarithms(step: CapturedStep) -> Iterator[Tensor]:
+    for operation in step.operations:
+        if operation.phase is Phase.FORWARD and "_log_softmax" in operation.name:
+            yield from (step.tensors[each.memory] for each in operation.operands if each.access.writes)

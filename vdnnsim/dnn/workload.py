@@ -11,7 +11,7 @@ from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Autocast, SavingRule
 from vdnnsim.dnn.sequences import Linear
-from vdnnsim.dnn.step import Step
+from vdnnsim.dnn.step import BufferKind, Step
 from vdnnsim.dnn.workload_sizes import Mode, Optimizer, WorkloadSizes
 from vdnnsim.units import ElementType, Precision
 
@@ -97,6 +97,10 @@ class Workload(WorkloadSizes):
     @cached_property
     def step(self) -> Step:
         return step_of(self)
+
+    def kind_shown(self, storage: int) -> BufferKind:
+        """Return the kind of a storage of the step in what people read."""
+        return self.step.storages[storage].kind
 
     @cached_property
     def has_convolutions(self) -> bool:

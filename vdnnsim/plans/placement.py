@@ -295,5 +295,5 @@ def _device_overflow(
 def _by_kind(plan: TrainingPlan, held: Iterable[tuple[int, int]]) -> tuple[tuple[BufferKind, int], ...]:
     by_kind: Counter[BufferKind] = Counter()
     for buffer, nbytes in held:
-        by_kind[plan.buffers[buffer].kind] += nbytes
+        by_kind[plan.kind_shown(buffer)] += nbytes
     return tuple(sorted(by_kind.items(), key=lambda item: -item[1]))

@@ -87,5 +87,10 @@ class TrainingPlan:
     def buffer_names(self) -> tuple[str, ...]:
         return tuple(buffer.name for buffer in self.buffers)
 
+    def kind_shown(self, buffer: int) -> BufferKind:
+        """Return the kind of a buffer in what people read."""
+        storage = self.buffers[buffer].storage
+        return self.buffers[buffer].kind if storage is None else self.workload.kind_shown(storage)
+
     def copied_bytes(self, copy: Offload | Prefetch) -> int:
         return self.buffers[copy.buffer].nbytes if copy.extent is None else len(copy.extent)

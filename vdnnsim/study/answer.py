@@ -72,7 +72,7 @@ def answer(
     for way in asking.ways():
         asking.done.append(way)
         found(way)
-    return Answer(tuple(asking.done), tuple(notes(asking.replays, asking.lacking, has_loops=bool(asking.loops))))
+    return Answer(tuple(asking.done), tuple(notes(asking.replays, PLAIN, asking.lacking, has_loops=bool(asking.loops))))
 
 
 def ways_here(replays: AnswerReplays) -> Iterator[Way]:

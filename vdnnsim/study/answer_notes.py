@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from vdnnsim.dnn.captured_peak import binding
+from vdnnsim.analysis.captured_peak import binding
+from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import LARGE, Loop
@@ -16,19 +17,24 @@ _GPUS: Final = 8
 _OTHERWISE: Final = "h100_x8"
 
 
-def notes(replays: AnswerReplays, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
+def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
     """Yield which bytes bind, and what cannot help.
 
     Args:
         replays: of the loop as it is.
+        plain: the policy that recomputes and offloads nothing.
         lacking: loops that could not be captured.
         has_loops: whether others were.
     """
     step, held = replays.workload.captured, replays.held_bytes
-    where, live = binding(step)
-    most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * step.peak_live_bytes]
-    total = format_bytes(step.peak_live_bytes)
-    yield f"Live at the peak of the plain loop, in {where}, are {total}: {listed(most)}."
+    label = replays.named(plain).label
+    known = (each for each in replays.result.slowest if each.policy == label)
+    row = next(known, None) or replays.row(plain, replays.scenario)
+    if isinstance(row, PolicyResult):
+        where, live = binding(row.trace)
+        total = row.metrics.max_memory_bytes
+        most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * total]
+        yield f"Live at the peak of the plain loop, in {where}, are {format_bytes(total)}: {listed(most)}."
     if replays.floor_bytes > replays.room_bytes:
         states = states_bytes(step)
         kinds = (

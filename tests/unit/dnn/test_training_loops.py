@@ -1,11 +1,10 @@
-"""Loops that need less memory, and what binds at a peak."""
+"""Loops that need less memory."""
 
 import msgspec
 import pytest
 
 from tests.captured_steps import chain
 from tests.trained_steps import MIB, linear
-from vdnnsim.dnn.captured_peak import binding
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import BufferKind, Module
 from vdnnsim.dnn.training_loops import (
@@ -133,31 +132,3 @@ def test_slices_have_a_quarter_of_a_gibibyte_of_logits() -> None:
     for tokens, slices in ((10, 4), (4096, 4), (4097, 8), (8192, 8), (10**6, 64)):
         assert slices_of(linear(tokens=tokens), MIB) == slices
     assert slices_of(linear(tokens=1), 40 * MIB) is None
-
-
-def test_what_is_live_at_the_peak_of_an_update() -> None:
-    """Weights, gradients and a root of 8 MiB, states of 16; the loss is of 4 B, the input of 1 KiB."""
-    assert binding(linear()) == (
-        "update",
-        (
-            ("states of adamw", 16 * MIB),
-            ("parameters", 8 * MIB),
-            ("gradients of parameters", 8 * MIB),
-            ("temporaries of aten._foreach_sqrt.default", 8 * MIB),
-            ("inputs and constants", 1024),
-            ("saved tensors and activations", 4),
-        ),
-    )
-
-
-def test_what_is_live_at_the_peak_of_a_loss() -> None:
-    """400 tokens: logarithms and their gradient of 100 MiB; a temporary of the operation is counted."""
-    step = linear("adamw_fused", tokens=400)
-    where, live = binding(step)
-    assert (where, live[0]) == ("backward", ("logits of the loss in float32 twice", 200 * MIB))
-    first = msgspec.structs.replace(step.operations[0], temporary_bytes=300 * MIB)
-    where, live = binding(msgspec.structs.replace(step, operations=(first, *step.operations[1:])))
-    assert (where, live[:2]) == (
-        "forward",
-        (("temporaries of mm", 300 * MIB), ("logits of the loss in float32", 100 * MIB)),
-    )

@@ -20,6 +20,7 @@ from vdnnsim.report.palette import KIND_COLORS, PHASE_COLORS, STALL_COLORS
 from vdnnsim.report.plots import draw_pictures
 from vdnnsim.report.plots.iteration import memory
 from vdnnsim.report.plots.iteration.memory import memory_figure
+from vdnnsim.report.plots.iteration.narrow_bars import visible
 from vdnnsim.report.plots.iteration.timeline import magnified_window, timeline_figure, timeline_subject
 from vdnnsim.report.plots.policies import drawn_rows, free_place, policies_figure
 
@@ -165,6 +166,20 @@ def test_the_window_without_waits(convolutions: int, mode: Mode, ends: tuple[flo
 def test_the_window_is_the_surroundings_of_the_longest_wait(move: PolicyResult, keep: PolicyResult) -> None:
     assert (magnified_window(move.trace).start_s, magnified_window(move.trace).end_s) == (0.0, 8.0)
     assert magnified_window(replace(keep.trace, spans=keep.trace.spans[:2])).end_s == 3.0
+
+
+def test_narrow_bars_are_seen() -> None:
+    """A pixel is 1: bars that touch are one of 0.2; one of 0.3 gets a pixel, and the next stops half way to the last.
+
+    From 3 to 3.6 it could be 0.3 long, and is 0.4 already.
+    """
+    assert visible([(1.0, 0.3), (0.1, 0.1), (0.0, 0.1), (3.0, 0.4), (3.6, 2.0)], 1.0) == [
+        (0.0, 0.5),
+        (1.0, 1.0),
+        (3.0, 0.4),
+        (3.6, 2.0),
+    ]
+    assert visible([], 1.0) == []
 
 
 def test_timeline_shows_the_fastest_policy_that_copies(

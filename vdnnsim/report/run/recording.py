@@ -108,7 +108,7 @@ def _run(row: PolicyResult, names: dict[str, int], gpu: Gpu) -> dict[str, Any]:
         "memory": _memory(trace),
         "buffers": {
             "name": [name(each.name) for each in plan.buffers],
-            "kind": [_KINDS.index(each.kind) for each in plan.buffers],
+            "kind": [_KINDS.index(plan.kind_shown(each)) for each in range(len(plan.buffers))],
         },
     }
 

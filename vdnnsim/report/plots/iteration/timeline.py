@@ -16,6 +16,7 @@ from vdnnsim.plans.trace import IterationTrace, Span, Stall, StallCause
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, workload_text
 from vdnnsim.report.palette import INK, MUTED, STALL_COLORS, STREAM_COLORS, kind_of, written_on
+from vdnnsim.report.plots.iteration.narrow_bars import PIXEL, visible
 from vdnnsim.report.plots.style import keep_left_spine_only, new_figure, write, write_legend
 from vdnnsim.report.scale import Scale, percent, time_scale
 from vdnnsim.units import format_seconds
@@ -24,8 +25,10 @@ _KERNELS_AROUND = 5
 _LEAST_WINDOW: Final = 0.1
 """Share of an iteration."""
 HATCH: Final = "///"
-_SEEN: Final = 0.0005
-"""Share of an axis that a visible bar needs: more than half a pixel."""
+_SEEN: Final = PIXEL / 2
+"""Share of an axis that a visible bar needs."""
+_EDGED: Final = 4
+"""Pixels of a bar with white edges."""
 _FRACTION_PER_CHARACTER: Final = {13: 0.0088, 12: 0.0082}
 """Share of the width that a character takes, by size in points."""
 
@@ -170,7 +173,13 @@ def draw_bars(axes: Axes, bars: Iterable[Bar], window: Window, *, height: float,
     for (row, look), places in intervals.items():
         # One collection per look: thousands of separate patches take seconds to draw.
         band, hatch = (row - height / 2, height), HATCH if look.hatched else None
-        axes.broken_barh(places, band, facecolors=look.color, edgecolors="white", linewidth=edge, hatch=hatch, zorder=2)
+        style: Any = {"facecolors": look.color, "edgecolors": "white", "hatch": hatch, "zorder": 2}
+        pixel = PIXEL * (window.end_s - window.start_s) / window.times.factor
+        edged = [place for place in places if edge and place[1] >= _EDGED * pixel]
+        axes.broken_barh(edged, band, linewidth=edge, **style)
+        # Edges would cover narrow ones, and those that are moved to whole pixels vanish.
+        others = visible([place for place in places if not edge or place[1] < _EDGED * pixel], pixel)
+        axes.broken_barh(others, band, linewidth=0.0, snap=False, **style)
     axes.set_xlim(0, (window.end_s - window.start_s) / window.times.factor)
     axes.set_xlabel(f"time{window.since}, {window.times.unit}")
     keep_left_spine_only(axes)
