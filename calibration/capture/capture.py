@@ -19,7 +19,7 @@ from calibration.capture.initial_storages import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
-from calibration.capture.program import Program
+from calibration.capture.program import Program, precision_of
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
 from calibration.capture.request import DEFAULT_CAPABILITY
@@ -279,7 +279,7 @@ def _step(
         sample=program.sample,
         sample_elements=program.sample_elements,
         mode=program.mode,
-        precision=program.precision,
+        precision=precision_of(program, iteration.model),
         optimizer=program.optimizer,
         in_backward=program.in_backward,
         param_groups=program.param_groups,

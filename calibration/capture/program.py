@@ -1,5 +1,6 @@
 """Programs to capture: a model with its inputs, loss and optimizer."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -94,3 +95,13 @@ class Program(LoopOptions, frozen=True, kw_only=True):
     def is_wrapped(self) -> bool:
         """Whether the user's code has wrapped the model for several GPUs."""
         return self.layout is not None and self.layout.is_given
+
+
+def precision_of(program: Program, model: nn.Module) -> Precision:
+    """Return the precision of a program; where it leaves a model as it is, that of most of its parameters."""
+    counts = Counter[torch.dtype]()
+    for each in model.parameters():
+        counts[each.dtype] += each.numel()
+    narrow = {torch.bfloat16: Precision.BFLOAT16, torch.float16: Precision.FLOAT16}
+    most = max(counts, key=counts.__getitem__, default=torch.float32)
+    return narrow.get(most, program.precision) if program.precision is Precision.FLOAT32 else program.precision

@@ -1,6 +1,6 @@
 """`vdnnsim.capture`, and the captured step that it returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,6 +201,9 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
     if recapture is None:
         return CapturedModel(as_executed(step, way))
 
+    def of_lengths(lengths: "Sequence[int]") -> "list[CapturedModel]":
+        return [model_of(recapture(step.batch_size, tokens=each), way) for each in lengths]
+
     def in_loop(loop: "Loop") -> "CapturedModel | None":
         changed = dict(loop.changes)
         if loop.precision:
@@ -213,6 +216,7 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
     return CapturedModel(
         as_executed(step, way),
         capture=lambda batch_size: as_executed(recapture(batch_size), way),
+        capture_lengths=of_lengths if step.__dict__[_AGAIN].any_length else None,
         # What Inductor makes of other loops is not captured.
         capture_loop=None if step.compiled else in_loop,
     )

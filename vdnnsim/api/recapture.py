@@ -1,13 +1,21 @@
 """Captures that can be made again: of the same model at another batch size, for another card, or in another loop."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
+
+_OPTIONS: Final = (
+    *("mode", "precision", "optimizer", "lora", "accumulate", "in-backward", "param-groups", "loss-chunks", "parallel"),
+    *("channels-last", "checkpointing", "batch", "image", "tokens", "inputs", "real", "compile"),
+)
+_OPTION: Final = re.compile(rf"(?<![\w-])--({'|'.join(_OPTIONS)})\b")
+"""Of the command, which are arguments of the function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +27,7 @@ class Again:
         words: of the step.
         batch_size: of the step, as `capture` takes it.
         any_batch: whether it can be captured at others.
+        any_length: whether it can be captured on sequences of other lengths, by the word `tokens`.
         by_card: what was captured for other cards, by their compute capability.
     """
 
@@ -26,12 +35,17 @@ class Again:
     words: Mapping[str, Any]
     batch_size: int | None
     any_batch: bool
+    any_length: bool = False
     by_card: "dict[tuple[int, int], tuple[CapturedStep, Again]]" = field(default_factory=dict)
 
     def at(self, batch_size: int | None, **changes: Any) -> "tuple[CapturedStep, Again]":  # noqa: ANN401
         """Return a step of some other words, and how it was captured."""
         words = {**self.words, **changes}
-        return self.capture(batch_size, **words), replace(self, words=words, batch_size=batch_size, by_card={})
+        try:
+            step = self.capture(batch_size, **words)
+        except CaptureError as failure:
+            raise CaptureError(_in_python(str(failure))) from failure
+        return step, replace(self, words=words, batch_size=batch_size, by_card={})
 
     def for_card(self, step: CapturedStep, compute_capability: tuple[int, int]) -> "tuple[CapturedStep, Again]":
         """Return the step for a card, captured anew where operations may be others there, and how it was captured."""
@@ -47,6 +61,11 @@ class Again:
         return self.by_card[compute_capability]
 
 
+def _in_python(message: str) -> str:
+    """Return a message with arguments of `vdnnsim.capture` where it has options of the command."""
+    return _OPTION.sub(lambda found: found[1].replace("-", "_"), message)
+
+
 def of_name(
     model: str,
     batch: int | None,
@@ -54,7 +73,7 @@ def of_name(
     words: Mapping[str, Any],
     **others: Any,  # noqa: ANN401
 ) -> Again:
-    """Return captures of a model by name or file; `others` are fields of a request.
+    """Return captures of a model by name or file; `others` are fields of a request beside `words`.
 
     Raises:
         CaptureError: it has a loss of the caller's, or no batch.
@@ -68,9 +87,9 @@ def of_name(
         raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
 
     def capture(batch_size: int, **words: Any) -> CapturedStep:  # noqa: ANN401
-        return captured(Request(model=model, batch_size=batch_size, **others, **words))[0]
+        return captured(Request(model=model, batch_size=batch_size, **{**others, **words}))[0]
 
-    return Again(capture, words, batch, any_batch=True)
+    return Again(capture, words, batch, any_batch=True, any_length=others.get("image") is None)
 
 
 def of_object(

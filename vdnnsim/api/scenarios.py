@@ -43,7 +43,9 @@ class Simulation(ResultTable):
         from vdnnsim.analysis.columns import RUN, result_rows
         from vdnnsim.report.run.page import result_table
 
-        return cls(RUN, result_rows(result), result_table(result), result)
+        return cls(
+            RUN, result_rows(result), result_table(result, "to_pandas() has all", "`result.answer` has all"), result
+        )
 
     @property
     def rows(self) -> "tuple[PolicyResult, ...]":

@@ -83,7 +83,7 @@ def _named(setup: Setup) -> dict[str, Value]:
 def samples_text(samples: int, micro_batches: int) -> str:
     """Return the samples of a step in words."""
     parts = f"{micro_batches} micro-batches of " if micro_batches > 1 else ""
-    return f"{parts}{samples} samples for each GPU"
+    return f"{parts}{samples} sample{'' if samples == 1 else 's'} for each GPU"
 
 
 def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str) -> ResultTable:
@@ -151,7 +151,8 @@ def write_layouts(
     labels = [each.label for each in ranking.setups]
     said = {QUESTION: f"{what}, {where}", "machine": ranking.machine, "layouts": labels}
     held = "What a GPU holds at its peak in each layout that fits."
-    pictures = (title(ranking), draw_layouts(ranking, what)), (held, draw_memory(ranking, what))
+    fits = bool(ranking.ranked)
+    pictures = ((title(ranking), draw_layouts(ranking, what)), (held, draw_memory(ranking, what))) if fits else ()
     contents = markdown.table_files(LAYOUTS_WRITER.files, (Heading(f"{name} {where}", 1),), pictures, table, LAYOUTS)
     return write_folder(folder, LAYOUTS_WRITER.with_manifest(sources, said, contents), LAYOUTS_WRITER)
 
@@ -236,6 +237,7 @@ def write_scaling(
     what, gpus, found = _heading(table), [each.gpus for each in rankings], scaling_title(rankings)
     said = {QUESTION: what, "gpus": gpus, "machines": list(dict.fromkeys(each.machine for each in rankings))}
     heading = (Heading(f"{name} on {gpus[0]} to {gpus[-1]} GPUs", 1),)
-    picture = found, draw_scaling(rankings, found.removesuffix("."), what)
-    contents = markdown.table_files(SCALING_WRITER.files, heading, (picture,), table, SCALING)
+    fits = any(each.ranked for each in rankings)
+    pictures = ((found, draw_scaling(rankings, found.removesuffix("."), what)),) if fits else ()
+    contents = markdown.table_files(SCALING_WRITER.files, heading, pictures, table, SCALING)
     return write_folder(folder, SCALING_WRITER.with_manifest(sources, said, contents), SCALING_WRITER)

@@ -188,6 +188,7 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
     said = {QUESTION: asked, "scenario": scenario.name, "policies": list(ranking.policies), "machines": named}
     table, titled = machines_table(scenario, ranking, ""), title(ranking, workload_text(scenario))
     tried = Prose(f"{asked}; tried: {', '.join(ranking.policies)}.")
-    heading, picture = (Heading(f"Which machine for {scenario.name}?", 1), tried), draw_machines(ranking, titled, asked)
-    contents = markdown.table_files(MACHINES_WRITER.files, heading, ((titled, picture),), table, MACHINES)
+    heading = Heading(f"Which machine for {scenario.name}?", 1), tried
+    pictures = ((titled, draw_machines(ranking, titled, asked)),) if ranking.offers else ()
+    contents = markdown.table_files(MACHINES_WRITER.files, heading, pictures, table, MACHINES)
     return write_folder(folder, MACHINES_WRITER.with_manifest(sources, said, contents), MACHINES_WRITER)

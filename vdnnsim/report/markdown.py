@@ -54,11 +54,12 @@ def table_files(
 ) -> dict[str, str | bytes]:
     """Return page, CSV and pictures of a document with one table, by the names of its files behind the manifest.
 
-    The page has `heading` in place of the document's own; `pictures` have titles, `columns` their meanings.
+    The page has `heading` in place of the document's own; `pictures` have titles, `columns` their meanings. Where there
+    is nothing to draw there are no pictures.
     """
     assert isinstance(table.shown, Document)
     _, name, csv, *names = files
-    drawn = [(title, each, png) for (title, png), each in zip(pictures, names, strict=True)]
+    drawn = [(title, each, png) for (title, png), each in zip(pictures, names, strict=bool(pictures))]
     below = Heading(f"What do the columns of {csv} mean?"), Definitions(tuple(columns.items()))
     parts = (*heading, *(Picture(title, each) for title, each, _ in drawn), *table.shown.blocks[1:], *below)
     return {name: page(parts), csv: table.to_csv(), **{each: png for _, each, png in drawn}}

@@ -73,7 +73,8 @@ class _Lengths:
         if not self.tokens:
             raise StudyError(f"{name}: reads no sequences of tokens, expected a model that does")
         if self._model is not None and not self._model.can_be_of_any_length:
-            raise StudyError(f"{name}: is captured in files, expected --model, which is captured at other lengths")
+            other = "expected --model, in Python a model by name or FILE.py:NAME"
+            raise StudyError(f"{name}: cannot be captured on sequences of other lengths, {other}")
         self.step = _STEP if self.tokens >= _STEP * _FEWEST else 1
         self.source = ""
         self.most = MOST_TOKENS

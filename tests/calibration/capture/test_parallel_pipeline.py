@@ -198,7 +198,7 @@ def test_a_schedule_of_the_user_is_captured_as_the_same_stages(position: int) ->
         (Net, "ranks=4,pp=2", {}, "found Net, expected a function that returns a schedule"),
         (scheduled, "ranks=4,pp=2", {"accumulate": 2}, "found 2 micro-batches, expected 4"),
         (scheduled, "ranks=4", {}, "found a schedule of stages, expected ranks=4,pp=M"),
-        (scheduled, "fsdp=4", {}, "found a schedule of pipeline stages, expected --parallel ranks=N,pp=M"),
+        (scheduled, "fsdp=4", {}, "found a schedule of pipeline stages, expected parallel ranks=N,pp=M"),
         (partial(scheduled, names=("dp", "pp")), "ranks=4,pp=2", {"position": 1}, "expected stages along the first"),
         (partial(scheduled, knows_shapes=False), "ranks=4,pp=2", {"position": 1}, "stage 1 without shapes, expected"),
         (

@@ -1,5 +1,6 @@
 """Captures of a notebook, made again for other cards and batches."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,8 +12,11 @@ import vdnnsim
 from tests.refusals import refusal
 from vdnnsim.api import Captured
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.errors import CaptureError, ProfileError
+from vdnnsim.errors import CaptureError, ProfileError, StudyError
+from vdnnsim.units import Precision
 
+CAPTURE: Any = vdnnsim.capture
+"""Untyped, for wrong arguments."""
 TOKENS = torch.zeros(2, 16, 32)
 
 
@@ -99,3 +103,44 @@ def test_a_function_whose_name_says_nothing_gives_the_name_of_the_class() -> Non
 
     names = [vdnnsim.capture(each, TOKENS).model for each in (make, lambda: Attention(), Attention, small)]  # noqa: PLW0108
     assert names == ["Attention", "Attention", "Attention", "small"]
+
+
+@pytest.mark.parametrize(
+    ("model", "lora", "precision"),
+    [
+        (nn.Linear(64, 64), None, Precision.FLOAT32),
+        (nn.Linear(64, 64).bfloat16(), None, Precision.BFLOAT16),
+        (nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8)).half(), 2, Precision.FLOAT16),
+    ],
+    ids=str,
+)
+def test_a_model_in_16_bits_is_said_to_be(model: nn.Module, lora: int | None, precision: Precision) -> None:
+    """Where no precision was asked for; adapters of LoRA stay in float32, and are fewer than the rest."""
+    step = vdnnsim.capture(model, torch.ones(8, 64), lora=lora)
+    assert step.precision is precision
+    assert f", {precision.value}, " in str(step)
+
+
+@pytest.mark.parametrize(("word", "value"), [("parallel", "fsdp=8,sync=last"), ("checkpointing", "some")])
+def test_messages_have_the_words_of_python(word: str, value: str) -> None:
+    message = refusal(CaptureError, CAPTURE, nn.Linear(3, 5), torch.ones(8, 3), **{word: value})
+    assert message.startswith(f"{word}: found")
+    assert "--" not in message
+
+
+@pytest.mark.usefixtures("in_a_fork")
+def test_a_model_by_name_is_captured_on_longer_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 4 x 2 looked up for tokens: 8 B a token are what grows, so that far more than 16 fit."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "a_net.py"
+    path.write_text("from torch import nn\ndef make():\n    return nn.Embedding(4, 2)\n", encoding="utf-8")
+    step = vdnnsim.capture(f"{path}:make", batch=8, tokens=16)
+    found = vdnnsim.max_batch(step, "rtx_4090", longest=True)
+    assert found.to_pandas()["tokens"][0] > 16
+    own = vdnnsim.capture(nn.Embedding(4, 2), torch.zeros(8, 16, dtype=torch.int64))
+    assert "cannot be captured on sequences" in refusal(StudyError, vdnnsim.max_batch, own, "rtx_4090", longest=True)
+
+
+def test_a_rank_is_said_to_be_one() -> None:
+    step = vdnnsim.capture(nn.Linear(3, 5), torch.ones(8, 3), parallel="ddp=8")
+    assert " as one of 8 ranks (ddp=8) on " in str(vdnnsim.simulate(step, "h100_x8")).replace("\n", " ")

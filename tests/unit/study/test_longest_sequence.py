@@ -189,7 +189,7 @@ def test_a_search_that_ends_early_says_how_far_it_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "why"), [(chain(2), "reads no sequences of tokens"), (sequences(1024), "is captured in files")]
+    ("step", "why"), [(chain(2), "reads no sequences of tokens"), (sequences(1024), "cannot be captured on")]
 )
 def test_what_has_no_other_length_is_refused(step: CapturedStep, why: str) -> None:
     scenario = scenario_of(CapturedModel(step), "captured", shipped_profile("rtx_4090"), (PyTorch(),))

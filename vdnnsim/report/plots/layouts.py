@@ -103,15 +103,11 @@ def _draw_bars(
 
 
 def _memory_title(ranking: LayoutRanking, rows: Sequence[Ranked]) -> str:
-    if not rows:
-        return _title(ranking)
     least, most = rows[0], format_bytes(ranking.memory_bytes)
     return f"{least.setup.label} holds {'least: ' * (len(rows) > 1)}{format_bytes(least.held_bytes)} of {most}"
 
 
 def _title(ranking: LayoutRanking) -> str:
-    if not ranking.ranked:
-        return f"No layout fits on {ranking.gpus} GPUs of {ranking.machine}"
     first, where = ranking.ranked[0].setup.label, f"{ranking.gpus} GPUs of {ranking.machine}"
     return f"{first} is the fastest layout on {where}" if len(ranking.ranked) > 1 else f"{first} fits on {where}"
 
@@ -120,8 +116,6 @@ def scaling_figure(rankings: Sequence[LayoutRanking], title: str, subtitle: str)
     """Draw the throughput of a GPU above, with the layout of each number of GPUs, and its memory below."""
     fitting = [each for each in rankings if each.ranked]
     figure = new_figure(title, f"{subtitle}; the fastest layout on each number of GPUs")
-    if not fitting:
-        return figure
     rates, memory = figure.add_axes((0.1, 0.47, 0.87, 0.38)), figure.add_axes((0.1, 0.1, 0.87, 0.28))
     _draw_rates(rates, rankings)
     _draw_memory(memory, fitting)

@@ -19,17 +19,22 @@ from vdnnsim.units import format_seconds
 _MOST_PASSES = 8  # that are named one by one; vdnn_dyn takes 7 at most
 
 
-def result_table(result: ScenarioResult) -> Document:
-    """Return the results for a terminal: caption, table, findings, refusals; the answer first where nothing fits."""
+def result_table(
+    result: ScenarioResult, has_all: str = "results.csv has all", answer_has_all: str = "run.json has all"
+) -> Document:
+    """Return the results for a terminal: caption, table, findings, refusals; the answer first where nothing fits.
+
+    `has_all` and `answer_has_all` say where columns are that do not fit.
+    """
     said = *conclusions(result), budgets(result), *certificates(result), *known(result), *contention_lines(result)
     refused = *refusals(result), *without_plan(result), *profiling(result)
-    first, last = answer_parts(result)
+    first, last = answer_parts(result, answer_has_all)
     return Document(
         (
             *first,
             Heading(caption(result)),
             *map(Note, remarks(result.workload)),
-            summary(result),
+            summary(result, has_all),
             *map(Note, (*glossary((row.policy for row in result.slowest), result.workload), *footnotes(result))),
             Bullets((*said, *refused)),
             *last,
@@ -37,9 +42,11 @@ def result_table(result: ScenarioResult) -> Document:
     )
 
 
-def answer_parts(result: ScenarioResult) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+def answer_parts(
+    result: ScenarioResult, has_all: str = "run.json has all"
+) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """Return what stands of the answer above the results, where nothing fits, and below them."""
-    table, notes = answer_table(result), answer_notes(result)
+    table, notes = answer_table(result, has_all), answer_notes(result)
     if result.leader is None and table:
         return (Prose(first_line(result), strong=True), *table), notes
     return (), (*table, *notes)

@@ -43,7 +43,7 @@ def first_line(result: ScenarioResult) -> str:
     return f"{needs}. Nothing that was tried{so_far} fits{card}."
 
 
-def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
+def answer_table(result: ScenarioResult, has_all: str = "run.json has all") -> tuple[Block, ...]:
     """Return heading, table and commands; nothing where nothing was tried or is worth showing."""
     worth_showing = _worth_showing(result)
     if not worth_showing:
@@ -61,7 +61,7 @@ def answer_table(result: ScenarioResult) -> tuple[Block, ...]:
     shown = [block for title, text in lines for block in (Prose(title), Code(text))]
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
-    tables = [plain_table(header, rows, "run.json has all", left_out, folded=_FOLDED)] if rows else []
+    tables = [plain_table(header, rows, has_all, left_out, folded=_FOLDED)] if rows else []
     more = f"{untried} more ways were" if untried > 1 else "1 more way was"
     rest = [Prose(f"{more} not tried: the same command with `--time-limit '60 s'` goes on.")] if untried else []
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"

@@ -51,15 +51,15 @@ def rate_column(sample: Sample, rows: Sequence[Measured]) -> Column:
     return Column(per_second(sample), tuple(map(scale.number, rates)), header=f"{sample.names}\nper s")
 
 
-def summary(result: ScenarioResult) -> Table:
-    """Return the summary; rows that do not fit are dimmed."""
+def summary(result: ScenarioResult, has_all: str = "results.csv has all") -> Table:
+    """Return the summary; rows that do not fit are dimmed, and `has_all` says where the other columns are."""
     columns = _columns(result)
     if result.gpus > 1:
         columns = _with_equal_gpus_joined(columns, result)
     unfit = next(column for column in columns if column.title == "fits").cells
     dropped = left_out_first(_LEFT_OUT_FIRST, columns, result)
     dim, process = tuple(cell == NOT_FITTING for cell in unfit), COLUMNS["runtime_bytes"].title
-    return Table(columns, dropped, "results.csv has all", dim, (process,))
+    return Table(columns, dropped, has_all, dim, (process,))
 
 
 def holds_more(result: ScenarioResult) -> bool:
