@@ -51,18 +51,25 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
             without = format_bytes(held - states)
             yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
     if has_loops:
-        yield f"not tried: several GPUs, `{_parallel(replays)}`, with `--inputs` where they need it"
+        yield f"not tried: several GPUs, {_parallel(replays)}"
     if lacking:
         yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in lacking])}"
 
 
 def _parallel(replays: AnswerReplays) -> str:
-    """Return the command that spreads the batch over eight GPUs, of the same card where such a machine is known."""
+    """Return the command that spreads the batch over eight GPUs, of the same card where such a machine is known.
+
+    No command finds a model that is an object in Python.
+    """
     step, own = replays.workload.captured, f"{replays.scenario.server.name}_x{_GPUS}"
     is_known = any(each.server.name == own for each in shipped_profiles())
+    server, batch_size = own if is_known else _OTHERWISE, max(1, step.batch_size // _GPUS)
+    if not step.program.model:
+        return f"`vdnnsim.parallel(step, '{server}')` of a step at a batch of {batch_size}"
     tokens = f" --tokens {step.sample_elements}" if step.sample == "sequence" else ""
-    words = f"{tokens} --precision {step.precision.value} --hardware {own if is_known else _OTHERWISE}"
-    return f"vdnnsim parallel {step.model} --batch {max(1, step.batch_size // _GPUS)}{words}"
+    words = f"{tokens} --precision {step.precision.value} --hardware {server}"
+    command = f"vdnnsim parallel {step.model} --batch {batch_size}{words}"
+    return f"`{command}`, with `--inputs` where they need it"
 
 
 def states_bytes(step: CapturedStep) -> int:

@@ -6,6 +6,7 @@ from tests.trained_steps import MIB, linear
 from tests.unit.study.test_answer import answered, asked, blocks_of
 from vdnnsim.analysis.answer import Change
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import ProgramText
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
 from vdnnsim.report.tables.answer import progress_row, sentences
@@ -38,13 +39,20 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
     assert {"adamw_fused", "adamw_fused in backward"} <= set(ranks)
     assert any("temporaries" in each and "no smaller batch helps" in each for each in made.notes)
     assert any("are 40.0 MiB: " in each and "16.0 MiB states of adamw" in each for each in made.notes)
-    command = "vdnnsim parallel linear --batch 1 --precision float32 --hardware rtx_4090_x8"
-    assert any(f"not tried: several GPUs, `{command}`" in each for each in made.notes)
+    assert "not tried: several GPUs, `vdnnsim.parallel(step, 'rtx_4090_x8')` of a step at a batch of 1" in made.notes
     codes = [how_to(result, way) for way in made.ranked]
     assert any(each.startswith("optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n") for each in codes)
     assert any("register_post_accumulate_grad_hook(update)" in each for each in codes)
     assert any("adamw_fused in backward" in progress_row(way) for way in made.ways)
     assert any("with adamw_fused" in each for each in sentences(result))
+
+
+def test_several_gpus_are_tried_by_a_command_for_a_model_that_it_finds() -> None:
+    """One that was captured by its name, whose program says how it is made."""
+    step = msgspec.structs.replace(linear(), program=ProgramText(model="linear()"))
+    _, made = answered(asked(CapturedModel(step, capture_loop=in_loop), 40 * MIB))
+    command = "vdnnsim parallel linear --batch 1 --precision float32 --hardware rtx_4090_x8"
+    assert any(f"not tried: several GPUs, `{command}`" in each for each in made.notes)
 
 
 def test_loops_that_cannot_be_captured_are_named() -> None:
