@@ -13,6 +13,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.training_loops import optimizer_named
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
+from vdnnsim.files.messages import describe
 from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
 from vdnnsim.units import Precision
@@ -154,6 +155,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         "position": position,
         "checkpointing": checkpointing,
     }
+    if loss is not None and not callable(loss):
+        raise CaptureError(f"loss: found {describe(loss)}, expected a function from the output to a scalar")
     if hardware and real:
         raise CaptureError("hardware: found with real tensors, which are on a device of their own")
     from calibration.capture.request import DEFAULT_CAPABILITY

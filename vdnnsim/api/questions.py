@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vdnnsim.api.captured import Captured, for_machine, model_of
 from vdnnsim.api.named import machines_named, policies_named, profile_named
-from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step
+from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step, step_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, StudyError
 from vdnnsim.files.messages import describe
@@ -47,14 +47,15 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
         found = _scenario(asked, "", policy)
         scenario, profiles = found.scenario, machines_named(hardware, found.folder, found.scenario.gpus)
         return machines_table(scenario, rank_machines(scenario, profiles), _ALL)
-    way = Execution.COMPILED if asked.compiled else Execution.EAGER
+    step = step_of(asked)
+    way = Execution.COMPILED if step.compiled else Execution.EAGER
     profiles, policies = machines_named(hardware, Path()), policies_named(policy or PLAIN)
-    scenario = scenario_on_any(model_of(asked, way), asked.model, profiles, policies, way)
+    scenario = scenario_on_any(model_of(step, way), step.model, profiles, policies, way)
     if policy:
         ranking = rank_machines(scenario, profiles, first_where_it_fits=True)
     else:
         ranking = rank_by_ways(
-            scenario, profiles, known_policies(), lambda server: model_of(for_machine(asked, server), way)
+            scenario, profiles, known_policies(), lambda server: model_of(for_machine(step, server), way)
         )
     return machines_table(scenario, ranking, _ALL)
 
@@ -157,7 +158,7 @@ def parallel(
     Entry("", "accumulate", accumulate, CaptureError).integer(1, MOST_ROUNDS)
     asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
     gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))
-    step = for_machine(step, profile.server)
+    step = for_machine(step_of(step), profile.server)
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
         raise CaptureError("step: cannot be captured for several GPUs, expected one that `vdnnsim.capture` returned")

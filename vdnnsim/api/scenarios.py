@@ -72,12 +72,22 @@ class Simulation(ResultTable):
 
         return draw_pictures(self.result)
 
-    def __getitem__(self, policy: str) -> "PolicyResult":
-        """Return the result of a policy by its name, with or without its options, or raise PolicyError."""
+    def __getitem__(self, policy: str | int) -> "PolicyResult":
+        """Return the result of a policy by its name, with or without its options, or by its number.
+
+        Raises:
+            PolicyError: there is none of this name, or there are several.
+            IndexError: there is none of this number.
+        """
+        if isinstance(policy, int):
+            return self.rows[policy]
         found = [row for row in self.rows if policy in {row.policy, row.policy.partition("(")[0]}]
         if len(found) != 1:
             raise PolicyError(not_one_of(str(policy), [row.policy for row in self.rows], "one policy of this result"))
         return found[0]
+
+    def __contains__(self, policy: object) -> bool:
+        return any(policy is row or policy in (row.policy, row.policy.partition("(")[0]) for row in self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -207,7 +217,7 @@ def scenario_of_step(
     from vdnnsim.engine.host import Execution
     from vdnnsim.scenario.captured import scenario_of
 
-    captured = _step_of(step)
+    captured = step_of(step)
     named = execution or ("compiled" if captured.compiled else "eager")
     way = Entry("", "execution", named, CaptureError).choice(Execution, "a way of execution")
     policies, profile = policies_named(policy), profile_named(hardware, Path())
@@ -249,7 +259,7 @@ def simulate(
     return scenario_of_step(step, hardware, policy, memory_model, execution).run(time_limit)
 
 
-def _step_of(step: object) -> CapturedStep:
+def step_of(step: object) -> CapturedStep:
     """Return a captured step, read where it is a file."""
     from vdnnsim.dnn.captured_file import read_captured_step
 

@@ -6,7 +6,7 @@ there is a function that captures.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, has_pairs, interpolated
@@ -97,6 +97,10 @@ class CapturedModel:
         self._steps = {step.batch_size: step for step in steps}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
         self._line: Line | Difference | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the functions that capture, which are of this process, so that results can be pickled."""
+        return {**self.__dict__, "_capture": None, "_capture_lengths": None, "_capture_loop": None}
 
     def workload(self, batch_size: int, rounds: int | None = None) -> CapturedWorkload:
         """Return what one GPU does in one iteration of micro-batches, by default as many as the model has.
@@ -211,7 +215,7 @@ class CapturedModel:
     def _refused(self, batch_size: int, why: Difference) -> ScenarioError:
         batches = listed([str(each) for each in self._steps])
         if len(self._steps) == 1:
-            captures = "in a scenario `step: [one.step.json, another.step.json]`"
+            captures = "in a scenario `step: [one.step.json, another.step.json]`, in Python inputs without batch="
             reason = f"so {batch_size} is not known; expected a capture at another batch as well, {captures}"
         else:
             reason = f"from which {batch_size} does not follow: {why}; expected a capture at {batch_size}"

@@ -1,5 +1,6 @@
 """What a notebook calls."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from vdnnsim.units import Precision
 CAPTURE: Any = vdnnsim.capture
 SIMULATE: Any = vdnnsim.simulate
 WHATIF: Any = vdnnsim.whatif
+MACHINES: Any = vdnnsim.machines
+PARALLEL: Any = vdnnsim.parallel
 """Untyped, for wrong arguments."""
 
 
@@ -252,6 +255,9 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
         (lambda step: SIMULATE(step, "rtx_4090").write("x.html"), "expected a folder"),
         (lambda _: CAPTURE(net, torch.ones(8, 3), optimizer=3), "optimizer: found an object of int"),
         (lambda _: CAPTURE(net, torch.ones(0, 3)), "inputs: found a batch of 0"),
+        (lambda _: CAPTURE(net, torch.ones(8, 3), loss="mse"), "loss: found 'mse', expected a function"),
+        (lambda _: MACHINES(net(), "t4"), "step: found an object of Sequential"),
+        (lambda _: PARALLEL(net(), "h100_x8"), "step: found an object of Sequential"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(call: Callable[[Captured], object], said: str) -> None:
@@ -302,7 +308,14 @@ def test_results_of_policies_are_found_by_name() -> None:
     assert [each.policy for each in found] == ["pytorch(p)", "save_on_cpu(p)"]
     assert len(found) == 2
     assert repr(found.rows[0]).startswith("<pytorch(p): ")
-    assert found["pytorch"] is found["pytorch(p)"] is found.rows[0]
+    assert found["pytorch"] is found["pytorch(p)"] is found.rows[0] is found[0]
+    assert found[-1] is found["save_on_cpu"]
+    assert "pytorch" in found
+    assert found.rows[1] in found
+    assert "checkpoint" not in found
+    again = pickle.loads(pickle.dumps(found))  # noqa: S301  # what was dumped here
+    assert again.rows[0].metrics == found[0].metrics
+    assert str(again) == str(found)
 
 
 @pytest.mark.parametrize(("model", "samples"), [(net(), 8), (nn.Linear(3, 400), 1_000_000)], ids=["MiB", "GiB"])
