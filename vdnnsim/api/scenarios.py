@@ -238,7 +238,7 @@ def simulate(
     """Replay a captured model on a machine; if it does not fit, try what would make it fit.
 
     Args:
-        step: a captured step, or its file.
+        step: a captured step, which is captured anew where it was for another card, or its file.
         hardware: the name of a profile, `rtx_4090`, or a path to one that ends in .yaml.
         policy: one as a scenario names it, `vdnn_all(m)`, or several.
         memory_model: the allocator, as in a scenario; `pytorch` is PyTorch's caching allocator,
