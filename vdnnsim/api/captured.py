@@ -196,10 +196,19 @@ def for_machine(step: CapturedStep, server: "Server") -> CapturedStep:
 
 
 def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
-    """Return the model of a step; one captured here is captured again at other batch sizes and in other loops."""
+    """Return the model of a step; one captured here is captured again at other batch sizes and in other loops.
+
+    Of a pipeline it has all ranks.
+
+    Raises:
+        CaptureError: it is one of a pipeline that cannot be captured again.
+    """
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.scenario.captured import as_executed
 
+    if step.pipeline > 1:
+        ranks = [as_executed(each, way) for each in _ranks_of(step)]
+        return CapturedModel(ranks[0], pipeline=ranks)
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
         return CapturedModel(as_executed(step, way))
@@ -223,6 +232,17 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
         # What Inductor makes of other loops is not captured.
         capture_loop=None if step.compiled else in_loop,
     )
+
+
+def _ranks_of(step: CapturedStep) -> list[CapturedStep]:
+    """Return the steps of all ranks of a pipeline, which wait for each other."""
+    again = step.__dict__.get(_AGAIN) if isinstance(step, Captured) else None
+    if again is None:
+        raise CaptureError(
+            f"step: is rank {step.position} of {step.parallel}, expected one that `vdnnsim.capture` returned, or a "
+            "scenario that names the files of all ranks"
+        )
+    return [again.at(again.batch_size, position=each)[0] for each in range(step.pipeline)]
 
 
 def _recapturable(step: CapturedStep, again: Again | None) -> Captured:

@@ -144,3 +144,17 @@ def test_a_model_by_name_is_captured_on_longer_sequences(tmp_path: Path, monkeyp
 def test_a_rank_is_said_to_be_one() -> None:
     step = vdnnsim.capture(nn.Linear(3, 5), torch.ones(8, 3), parallel="ddp=8")
     assert " as one of 8 ranks (ddp=8) on " in str(vdnnsim.simulate(step, "h100_x8")).replace("\n", " ")
+
+
+def test_a_step_of_a_pipeline_is_simulated_with_the_others(tmp_path: Path) -> None:
+    """A rank for each stage; both take a step as long, for they wait for each other. A file holds one of them."""
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
+    step = vdnnsim.capture(model, torch.ones(4, 8), parallel="pp=2", accumulate=2)
+    found = vdnnsim.simulate(step, "h100_x8")
+    first, second = found.rows
+    assert first.metrics.iteration_s == second.metrics.iteration_s
+    assert " as 2 of 2 ranks (pp=2) on 2 x " in str(found).replace("\n", " ")
+    assert vdnnsim.machines(step, "h100_x8").to_pandas()["iteration_s"][0] == first.metrics.iteration_s
+    step.write(tmp_path / "first.step.json")
+    alone = refusal(CaptureError, vdnnsim.simulate, tmp_path / "first.step.json", "h100_x8")
+    assert alone.startswith("step: is rank 0 of pp=2, expected ")
