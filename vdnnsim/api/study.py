@@ -8,7 +8,8 @@ from vdnnsim.report.result_table import ResultTable, Shown
 
 if TYPE_CHECKING:
     from vdnnsim.report.picture import Picture
-    from vdnnsim.study.study import Study
+    from vdnnsim.study.points.resolve import Value
+    from vdnnsim.study.study import Axis, Study
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -31,12 +32,10 @@ class LoadedStudy(Shown):
     def __str__(self) -> str:
         from vdnnsim.report.document import plain_table, titled_table
         from vdnnsim.report.findings import caption
-        from vdnnsim.study.points.resolve import shown
 
         axes = self.study.axes
-        cells = [
-            (each.key, str(len(each.values)), str(shown(each.values[0])), str(shown(each.values[-1]))) for each in axes
-        ]
+        ends = ((each, each.values[0], each.values[-1]) for each in axes)
+        cells = [(each.key, str(len(each.values)), _text(each, first), _text(each, last)) for each, first, last in ends]
         header = ("axis", "values", "first", "last")
         table = plain_table(header, cells)
         points = f"{self.study.name}: {self.study.grid_size} points of {caption(self.study.base)}"
@@ -75,3 +74,15 @@ class LoadedStudy(Shown):
         drawn = ((each, (place / f"{each.name}.png").read_bytes()) for each in self.study.pictures)
         pictures = tuple(Picture(f"{each.name}.png", each.title, content) for each, content in drawn)
         return StudyResults(table.columns, table.cells, table.shown, pictures)
+
+
+def _text(axis: "Axis", value: "Value") -> str:
+    """Return a value of an axis, a quantity with its unit."""
+    from vdnnsim.study.points.resolve import shown
+    from vdnnsim.units import Dimension, quantity_text
+
+    unit = axis.column.removeprefix(f"{axis.key}_")
+    dimension = next((each for each in Dimension if each.suffix == unit), None)
+    if dimension is None or not isinstance(value, int | float):
+        return str(shown(value))
+    return quantity_text(value, dimension)

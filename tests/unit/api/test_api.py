@@ -87,6 +87,8 @@ def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
         assert len(repr(part)) < 4000
     assert "vdnn_dyn" in repr(scenario)
     assert "workload.batch_size" in repr(study)
+    assert "12.8 GB/s" in repr(vdnnsim.load("nvlink"))
+    assert "6 GiB" in repr(vdnnsim.load("memory"))
 
 
 @pytest.mark.parametrize(
