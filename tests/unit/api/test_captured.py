@@ -59,6 +59,17 @@ def test_a_step_is_captured_anew_for_the_card_on_which_it_is_simulated(batch: in
         assert named == captured.base
 
 
+def test_machines_have_the_numbers_that_each_has_alone() -> None:
+    """Of attention in 16 bits, whose results take another size on an H100."""
+    step = vdnnsim.capture(Attention, TOKENS, precision="amp_float16")
+    names = ["h100_sxm", "rtx_4090", "t4"]
+    ranked = vdnnsim.machines(step, *names).to_pandas().set_index("machine")
+    for name in names:
+        alone = vdnnsim.simulate(step, name).to_pandas()
+        for column in ("iteration_s", "allocated_bytes", "process_bytes"):
+            assert ranked[column][name] == alone[column][0]
+
+
 def test_a_step_without_attention_is_the_same_on_every_card() -> None:
     """Its device alone is another; so it is at another batch of the step for that card."""
     step = vdnnsim.capture(nn.Linear(3, 5), torch.ones(8, 3))
