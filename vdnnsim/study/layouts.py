@@ -1,7 +1,7 @@
 """Which layout over several GPUs: one rank of a model captured in each, replayed, and ranked by throughput.
 
 Every layout trains the same samples in a step, so many for each GPU. Each is tried with the fewest checkpoints that
-fit, where the search begins with those that the layout before needed.
+fit, where the search begins with those that the first layout needs.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +32,7 @@ from vdnnsim.units import ElementType, format_bytes
 
 CHECKPOINTING: Final = ("none", "selective", "full")
 """From the fastest to the one that takes least memory."""
+_MOST_STAGES: Final = 4
 _FIRST: Final = "fsdp"
 """Its rank says what others hold of parameters, gradients and states."""
 
@@ -40,7 +41,8 @@ def layouts_of(gpus: int, gpus_of_host: int, *, accumulates: bool = False) -> tu
     """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
 
     The last, with shards in host memory, is for where no other fits. Layers are split over two GPUs, and over all of a
-    host. A pipeline has two stages, or one on each host, in which layers may be split, too. Where gradients are
+    host. A pipeline has two stages, or one on each host or on several, at most four, for each is captured; layers of
+    a stage may be split, too. Where gradients are
     accumulated, DDP reduces those of the last micro-batch alone, which costs no memory; for FSDP, which then holds
     whole gradients, both ways are tried, and the host, which would add them up, holds no shards.
     """
@@ -48,11 +50,13 @@ def layouts_of(gpus: int, gpus_of_host: int, *, accumulates: bool = False) -> tu
     hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
     splits = (each for each in sorted({2, min(gpus, gpus_of_host)}) if gpus % each == 0)
     tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
-    stages = copies if hybrid else 2
+    stages = max((each for each in range(2, _MOST_STAGES + 1) if hybrid and copies % each == 0), default=2)
     pipeline: tuple[str, ...] = (
         (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
     )
-    pipeline += (f"pp={copies},tp={gpus_of_host}",) if hybrid else ()
+    if hybrid and copies % stages == 0:
+        shards = f"{_FIRST}={copies // stages}," if copies > stages else ""
+        pipeline += (f"pp={stages},{shards}tp={gpus_of_host}",)
     last = ",sync=last" if accumulates else ""
     sharded = (f"{_FIRST}={gpus}", *([f"{_FIRST}={gpus}{last}"] if accumulates else ()))
     on_host = () if accumulates else (f"{_FIRST}={gpus},offload=cpu",)
@@ -158,7 +162,7 @@ class _Trials:
     """Layouts that are tried one after the other.
 
     Attributes:
-        level: the position in `CHECKPOINTING` at which the last layout fitted.
+        level: the position in `CHECKPOINTING` at which the first layout fitted.
         sharded: the last captured rank of `fsdp`.
         peak_type: in which products of a layout that fits are computed.
     """
@@ -194,7 +198,9 @@ class _Trials:
             if name == f"{_FIRST}={step.ranks}":
                 self.sharded = step
             if isinstance(found, Ranked):
-                self.level, self.peak_type = level, _peak_type(step, self.profile)
+                # Later layouts may hold less than this one.
+                self.level = level if self.peak_type is None else self.level
+                self.peak_type = _peak_type(step, self.profile)
                 break
         return found
 

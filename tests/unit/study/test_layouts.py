@@ -72,6 +72,11 @@ def test_usual_layouts() -> None:
         "ddp=4",
         "fsdp=4,offload=cpu",
     )
+    # Stages on one of two hosts each, on four of 32, and on two of ten.
+    assert [each for each in layouts_of(16, 8) if "pp" in each] == ["pp=2,fsdp=8", "pp=2,tp=8"]
+    assert [each for each in layouts_of(256, 8) if "pp" in each] == ["pp=4,fsdp=64", "pp=4,fsdp=8,tp=8"]
+    assert [each for each in layouts_of(80, 8) if "pp" in each] == ["pp=2,fsdp=40", "pp=2,fsdp=5,tp=8"]
+    assert [each for each in layouts_of(40, 8) if "pp" in each] == ["pp=2,fsdp=20"]
     assert layouts_of(3, 2) == ("fsdp=3", "zero2=3", "zero1=3", "ddp=3", "fsdp=3,offload=cpu")
 
 
@@ -145,6 +150,21 @@ def test_checkpoints_only_where_needed() -> None:
     assert held == Refused(Setup("ddp=8", "none", 3), held.reason)
     assert "264 GiB" in held.reason
     assert reason.reason == "the model has no blocks"
+
+
+def test_one_that_needs_more_checkpoints_leaves_the_next_its_own() -> None:
+    """76 GiB do not fit: fsdp needs selective checkpoints, hsdp full ones, and zero2 is tried with selective ones."""
+    too_much = {("fsdp=8", "none"), ("hsdp=2x4", "selective")}
+
+    def capture(setup: Setup) -> tuple[CapturedStep]:
+        return captured(setup, given_bytes=(76 if (setup.layout, setup.checkpointing) in too_much else 11) * GIB)
+
+    ranking = rank_layouts(8, ("fsdp=8", "hsdp=2x4", "zero2=8"), 3, SERVER, capture)
+    assert {each.setup.layout: each.setup.checkpointing for each in ranking.ranked} == {
+        "fsdp=8": "selective",
+        "hsdp=2x4": "full",
+        "zero2=8": "selective",
+    }
 
 
 def test_shards_on_the_host_where_nothing_else_fits() -> None:
