@@ -52,6 +52,8 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
         right = _ON_INPUTS
     elif "only for scalar outputs" in text:
         right = _SCALAR
+    elif "SparseTensorImpl" in text:
+        right = _DENSE
     else:
         right = _REAL if is_of_fakes else _MESH if "bigger than default world size" in text else ""
     return CaptureError(f"{name}: {line}: {text}{right and f'; {right}'}")
@@ -105,6 +107,7 @@ _INDICES: Final = "expected inputs of integers, as torch.zeros(8, 512, dtype=tor
 _WITHOUT_GPU: Final = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver")
 _ON_INPUTS: Final = "expected tensors on the device of the inputs, as device=x.device, in place of .cuda()"
 _SCALAR: Final = "expected a scalar as loss, and of a PipelineStage input_args and output_args that require gradients"
+_DENSE: Final = "expected gradients that are dense, as of Embedding and EmbeddingBag with sparse=False"
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
 
 

@@ -56,7 +56,10 @@ def add_adapters(model: nn.Module, rank: int) -> None:
     output = output_layer(model)
     targets = [each for each in _linear(model) if each[1] is not output]
     if not targets:
-        raise CaptureError(f"lora: {type(model).__name__} has no linear layer beside its output, expected one that has")
+        raise CaptureError(
+            f"lora: {type(model).__name__} has no linear layer beside its output, expected a model with some: adapters "
+            "are added to these alone, and not to convolutions"
+        )
     model.requires_grad_(requires_grad=False)
     for path, layer, sizes in targets:
         parent, _, name = path.rpartition(".")

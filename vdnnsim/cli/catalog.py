@@ -143,11 +143,12 @@ def _list_cards(words: Sequence[str], output: Output) -> None:
             continue
         memory = format_bytes(gpu.memory_bytes)
         rates = [figure.origin for figure in server.figures if figure.path.startswith("cost_model.")]
-        fitted = f"{sum(origin is Origin.FITTED for origin in rates)} of {len(rates)}"
+        fitted = f"{sum(origin is Origin.FITTED for origin in rates)} of {len(rates)}" if rates else "measured kernels"
         rows.append((server.name, gpu.name, memory, server.link.name, _timed_by(server), each.description))
-        card = gpu.name.removeprefix("NVIDIA "), memory, fitted
-        *same, names = cards.get(card_words(gpu.name), (*card, ""))
-        cards[card_words(gpu.name)] = (*same, ", ".join(filter(None, (names, server.name))))
+        card = gpu.name.removeprefix("NVIDIA "), memory
+        *same, counts, names = cards.get(card_words(gpu.name), (*card, "", ""))
+        counts = counts if fitted in counts.split(", ") else ", ".join(filter(None, (counts, fitted)))
+        cards[card_words(gpu.name)] = (*same, counts, ", ".join(filter(None, (names, server.name))))
     if not rows:
         raise ProfileError(f"{quote(' '.join(words))}: no card has this in its name; `vdnnsim list hardware` names all")
     shown = plain_table(("card", "memory", "cost-model rates fitted to it", "profiles"), sorted(cards.values()))

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -88,6 +89,10 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
+_MISTYPED: Final = 0.8
+"""Share of common characters of a name and one that was mistyped."""
+
+
 class NamedFile(FilePath):
     """A file by its path, or a shipped one by its name."""
 
@@ -108,8 +113,12 @@ class NamedFile(FilePath):
         except InputError:
             from vdnnsim.dnn.networks import NETWORKS
 
-            network = next((name for name in NETWORKS if plain(name).startswith(plain(str(value)))), None)
-            if network is None or SCENARIOS not in self._folders:
+            asked = plain(str(value))
+            network = next((name for name in NETWORKS if plain(name).startswith(asked)), "")
+            # Mistyped by a letter, it may begin like a longer name.
+            if plain(network) != asked and get_close_matches(asked, map(plain, files_of(self._folders)), 1, _MISTYPED):
+                raise
+            if not network or SCENARIOS not in self._folders:
                 raise
             raise InputError(
                 f"{quote(str(value))} is a network, expected a scenario that names it, as "

@@ -46,7 +46,7 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
         gradients, temporary = held - states - step.parameter_bytes, replays.floor_bytes - held
         parts = zip(kinds, (step.parameter_bytes, gradients, states, temporary), strict=True)
         sizes = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
-        yield f"no smaller batch helps: {sizes} are live at once"
+        yield f"no smaller batch helps in the loop as it is: {sizes} are live at once"
         if replays.room_bytes >= held - states:
             without = format_bytes(held - states)
             yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"

@@ -62,6 +62,12 @@ def test_products_in_float8_are_refused_by_their_module() -> None:
         captured(product)
 
 
+def test_sparse_gradients_are_refused_with_what_makes_them_dense() -> None:
+    bags = program(lambda: nn.EmbeddingBag(10, 4, sparse=True), lambda: torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(CaptureError, match="expected gradients that are dense, .*sparse=False"):
+        capture(bags, CPU)
+
+
 def test_pytorch_logs_no_failure_beside() -> None:
     """It logs failures of shapes, as of a matrix and a cube in `torch.cat`, with a stack of many lines."""
     said: list[logging.LogRecord] = []

@@ -169,6 +169,10 @@ def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     assert "gpu0, 12.0 GiB  PCIe gen3 x16" in done.stdout
     vdnnsim("list", "hardware", "--tree", "titan_y", folder=tmp_path, status=1)
     vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", "--csv", "x", folder=tmp_path, status=2)
+    # A card has a row for all of its profiles, of which one may have measured kernels and no rates.
+    (row,) = (line for line in vdnnsim("list", "hardware").stdout.splitlines() if "h100_80gb_hbm3" in line)
+    assert "measured kernels, " in row
+    assert "0 of 0" not in row
     # List has the source of every figure.
     done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
     rows = {row["figure"]: row for row in csv_rows(tmp_path / "all.csv")}

@@ -23,6 +23,8 @@ def test_scenarios_by_name(tmp_path: Path) -> None:
     done = vdnnsim("run", "VGG19", folder=tmp_path, status=1)
     assert done.stderr.startswith("vdnnsim: 'VGG19' is a network, expected a scenario that names it, as `workload: {ne")
     assert "vgg19_torchvision" in done.stderr
+    # A network begins like this, alexnet_torchvision, but it is a scenario with a letter more.
+    assert "did you mean 'alexnet'?" in vdnnsim("run", "alexnett", folder=tmp_path, status=1).stderr
     model = vdnnsim("run", "my_model.py:make", folder=tmp_path, status=1)
     assert "expected a scenario, or in its place `--model my_model.py:make --batch N " in model.stderr
     (tmp_path / "vgg16_64").mkdir()

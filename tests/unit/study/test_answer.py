@@ -439,7 +439,9 @@ def test_no_batch_helps_against_weights_and_states() -> None:
     step = with_storage(chain(4), BufferKind.WEIGHTS, 32 * MIB)
     _, made = answered(asked(CapturedModel(step), 8 * MIB))
     assert [way.change for way in made.ways] == [Change.POLICY, Change.CARD]
-    assert made.notes[1].startswith("no smaller batch helps: 32.0 MiB of parameters and 12 B of their gradients")
+    assert made.notes[1].startswith(
+        "no smaller batch helps in the loop as it is: 32.0 MiB of parameters and 12 B of their gradients"
+    )
     assert made.notes[2].endswith(f"was not captured so: `--precision {Precision.AMP_BFLOAT16.value}`")
 
 
