@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from vdnnsim.scenario.scenario import Scenario
 
 _PLANNER: Final = "optimal"
+_CAPACITIES: Final = (20, 8)
+"""Of `frontier`; a plan for a captured model takes some ten seconds."""
 _OF_CAPTURED: Final = "15 s"
 """Limit of `machines` for a captured model."""
 
@@ -72,14 +74,15 @@ def max_batch(given: ScenarioInput, time_limit: str, output: Output, *, longest:
     "--capacities",
     metavar="N",
     type=click.IntRange(3, 200),
-    default=20,
-    help="How many sizes of memory to plan for; 20 by default.",
+    help="How many sizes of memory to plan for; by default 20, for a captured model 8.",
 )
 @out_option("reports/<scenario name>/")
 @prints_table
 @TIME_LIMIT
 @asks_scenario
-def frontier(given: ScenarioInput, capacities: int, out: Path | None, output: Output, time_limit: str | None) -> None:
+def frontier(
+    given: ScenarioInput, capacities: int | None, out: Path | None, output: Output, time_limit: str | None
+) -> None:
     """Show what memory buys: the least time for each size of it.
 
     From the least GPU memory that can do to all that the workload needs: for each size the plan of the policy
@@ -98,7 +101,7 @@ def frontier(given: ScenarioInput, capacities: int, out: Path | None, output: Ou
     folder = report_folder(out, asked.name, report.FRONTIER_WRITER)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
-        found = find_frontier(asked, planner, capacities, bar)
+        found = find_frontier(asked, planner, capacities or _CAPACITIES[asked.captured is not None], bar)
     written = report.write_frontier(asked, found, folder)
     rows, first = report.shown_rows(found), ("its time", "slower", "gap")
     table = plain_table(report.SHOWN, rows, output.has_all, first, left=0)

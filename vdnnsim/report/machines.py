@@ -48,7 +48,7 @@ _FOLDED: Final = ("fits with", *_MEMORY, "expected error")
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {
     Order.WITHIN_ERROR: "~ differs from the row above by less than the errors expected of both",
-    Order.UNKNOWN: "? the error of this row or of the one above is not known, so that their order is not sure",
+    Order.UNKNOWN: "? the error of this row or of the one above is not known, so their order is uncertain",
 }
 
 

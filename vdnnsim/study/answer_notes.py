@@ -33,8 +33,8 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
     if isinstance(row, PolicyResult):
         where, live = binding(row.trace)
         total = row.metrics.max_memory_bytes
-        most = [f"{format_bytes(nbytes)} {what}" for what, nbytes in live if nbytes > LARGE * total]
-        yield f"Live at the peak of the plain loop, in {where}, are {format_bytes(total)}: {listed(most)}."
+        most = [f"{format_bytes(nbytes)} of {what}" for what, nbytes in live if nbytes > LARGE * total]
+        yield f"At the peak of the plain loop, in {where}, {format_bytes(total)} are live: {listed(most)}."
     if replays.floor_bytes > replays.room_bytes:
         states = states_bytes(step)
         kinds = (
@@ -46,14 +46,14 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
         gradients, temporary = held - states - step.parameter_bytes, replays.floor_bytes - held
         parts = zip(kinds, (step.parameter_bytes, gradients, states, temporary), strict=True)
         sizes = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
-        yield f"no smaller batch helps in the loop as it is: {sizes} are live at once"
+        yield f"No smaller batch helps in the loop as it is: {sizes} are live at once."
         if replays.room_bytes >= held - states:
             without = format_bytes(held - states)
-            yield f"not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once"
+            yield f"Not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once."
     if has_loops:
-        yield f"not tried: several GPUs, {_parallel(replays)}"
+        yield f"Not tried: several GPUs, {_parallel(replays)}"
     if lacking:
-        yield f"not tried, for it was not captured so: {listed([f'`{each.options}`' for each in lacking])}"
+        yield f"Not tried, for it could not be captured so: {listed([f'`{each.options}`' for each in lacking])}"
 
 
 def _parallel(replays: AnswerReplays) -> str:

@@ -182,7 +182,8 @@ def trusted(scenario: Setup, profile: Profile, plans: Iterable[TrainingPlan], co
     workload, computed = scenario.workload, scenario.server.convolution_type(ElementType.FLOAT32)
     in_tf32 = workload.precision is Precision.FLOAT32 and workload.has_convolutions and computed is ElementType.TF32
     # Equal notes of several machines are joined.
-    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
+    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "the profile's table")
+    gap = gap.replace(profile.server.name, "the profile")
     return {
         "trust": trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
         "notes": tuple(filter(None, ("convolutions of float32 in TF32" if in_tf32 else "", gap))),

@@ -64,7 +64,7 @@ def test_products_in_float8_are_refused_by_their_module() -> None:
 
 def test_sparse_gradients_are_refused_with_what_makes_them_dense() -> None:
     bags = program(lambda: nn.EmbeddingBag(10, 4, sparse=True), lambda: torch.zeros(2, 3, dtype=torch.int64))
-    with pytest.raises(CaptureError, match="expected gradients that are dense, .*sparse=False"):
+    with pytest.raises(CaptureError, match=r"expected gradients that are dense, .*sparse=False"):
         capture(bags, CPU)
 
 

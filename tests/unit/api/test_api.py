@@ -365,7 +365,7 @@ def test_a_model_that_does_not_fit_is_captured_in_other_loops() -> None:
     assert any("with adamw8bit in backward" in each and " a step" in each for each in found.advice)
     assert not any("was not captured so" in each for each in found.advice)
     # An eighth of 64 samples; no command finds a function of this test.
-    assert "not tried: several GPUs, `vdnnsim.parallel(step, 'rtx_4090_x8')` of a step at a batch of 8" in found.advice
+    assert "Not tried: several GPUs, `vdnnsim.parallel(step, 'rtx_4090_x8')` of a step at a batch of 8" in found.advice
     step = vdnnsim.capture(net, torch.ones(8, 3))
     model = model_of(step, Execution.EAGER).in_loop(Loop(precision="amp_bfloat16"))
     assert model is not None

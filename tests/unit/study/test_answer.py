@@ -440,16 +440,16 @@ def test_no_batch_helps_against_weights_and_states() -> None:
     _, made = answered(asked(CapturedModel(step), 8 * MIB))
     assert [way.change for way in made.ways] == [Change.POLICY, Change.CARD]
     assert made.notes[1].startswith(
-        "no smaller batch helps in the loop as it is: 32.0 MiB of parameters and 12 B of their gradients"
+        "No smaller batch helps in the loop as it is: 32.0 MiB of parameters and 12 B of their gradients"
     )
-    assert made.notes[2].endswith(f"was not captured so: `--precision {Precision.AMP_BFLOAT16.value}`")
+    assert made.notes[2].endswith(f"not be captured so: `--precision {Precision.AMP_BFLOAT16.value}`")
 
 
 def test_states_on_the_host_are_tried_where_the_rest_fits() -> None:
     step = with_storage(chain(4), BufferKind.OPTIMIZER_STATE, 32 * MIB)
     _, made = answered(asked(CapturedModel(step), 8 * MIB))
     assert [way.policy for way in made.ways][-1].startswith("optimal(offload_optimizer")
-    assert made.notes[2].startswith("not tried: an optimizer without states, `--optimizer sgd`: 24 B")
+    assert made.notes[2].startswith("Not tried: an optimizer without states, `--optimizer sgd`: 24 B")
 
 
 @pytest.mark.parametrize(("gib", "found"), [(35, ["a100_40gb"]), (1000, [])])

@@ -37,9 +37,9 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
     ]
     ranks = [str(way.loop) for way in made.ranked if way.fits]
     assert {"adamw_fused", "adamw_fused in backward"} <= set(ranks)
-    assert any("temporaries" in each and "no smaller batch helps" in each for each in made.notes)
-    assert any("are 40.0 MiB: " in each and "16.0 MiB states of adamw" in each for each in made.notes)
-    assert "not tried: several GPUs, `vdnnsim.parallel(step, 'rtx_4090_x8')` of a step at a batch of 1" in made.notes
+    assert any("temporaries" in each and "No smaller batch helps" in each for each in made.notes)
+    assert any("40.0 MiB are live: " in each and "16.0 MiB of states of adamw" in each for each in made.notes)
+    assert "Not tried: several GPUs, `vdnnsim.parallel(step, 'rtx_4090_x8')` of a step at a batch of 1" in made.notes
     codes = [how_to(result, way) for way in made.ranked]
     assert any(each.startswith("optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n") for each in codes)
     assert any("register_post_accumulate_grad_hook(update)" in each for each in codes)
@@ -52,7 +52,7 @@ def test_several_gpus_are_tried_by_a_command_for_a_model_that_it_finds() -> None
     step = msgspec.structs.replace(linear(), program=ProgramText(model="linear()"))
     _, made = answered(asked(CapturedModel(step, capture_loop=in_loop), 40 * MIB))
     command = "vdnnsim parallel linear --batch 1 --precision float32 --hardware rtx_4090_x8"
-    assert any(f"not tried: several GPUs, `{command}`" in each for each in made.notes)
+    assert any(f"Not tried: several GPUs, `{command}`" in each for each in made.notes)
 
 
 def test_loops_that_cannot_be_captured_are_named() -> None:

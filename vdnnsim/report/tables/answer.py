@@ -56,14 +56,14 @@ def answer_table(result: ScenarioResult, has_all: str = "run.json has all") -> t
     best = [(rank, way) for rank, way in can_be_done if way.is_on_card][:_MOST]
     lines = [(f"{rank}. {_title(result, way)}:", how_to(result, way)) for rank, way in best]
     if any(calls_script(step_of(result), text) for _, text in lines):
-        begin = "The lines of Python below run behind these, with a batch and a loss of yours:"
+        begin = "Lines of Python below follow these; replace what is marked `# yours`:"
         lines.insert(0, (begin, script_begin(result)))
     shown = [block for title, text in lines for block in (Prose(title), Code(text))]
     header = [f"{sample_of(result.workload.graph).names} per s" if each == "rate" else each for each in _HEADER]
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
     tables = [plain_table(header, rows, has_all, left_out, folded=_FOLDED)] if rows else []
     more = f"{untried} more ways were" if untried > 1 else "1 more way was"
-    rest = [Prose(f"{more} not tried: the same command with `--time-limit '60 s'` goes on.")] if untried else []
+    rest = [Prose(f"{more} not tried; the same command with `--time-limit '60 s'` tries them.")] if untried else []
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
     heading = Heading("What would make it fit?" if result.leader is None else surely)
     return heading, *tables, *rest, *shown
@@ -179,8 +179,8 @@ def _why_not(way: Way) -> str:
 def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
     share = percent(PEAKS_TOO_LOW)
     yield (
-        f"A plan counts as fitting when {share} are left: one in twenty measured peaks was higher than simulated by "
-        "more than that."
+        f"What fits leaves {share} of the memory free: one in twenty measured peaks was higher than simulated by more "
+        "than that."
     )
     for way in ways:
         if way.untried and way.cut_short:
@@ -199,7 +199,7 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         yield (
             f"`by apply`: `vdnnsim apply` reserves {format_bytes(limit_bytes(result.server.gpu))} once, within which "
             "PyTorch's allocator places blocks; `process` is what these take, without gaps between them, which must "
-            "fit as well. `vdnnsim run --policy` and `vdnnsim machines` replay a plain loop."
+            "fit as well. `vdnnsim run --policy` replays a plain loop."
         )
     if any(Pool.HOST.value in way.reason or Pool.PINNED.value in way.reason for way in ways):
         yield (
