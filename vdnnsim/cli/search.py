@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PLANNER: Final = "optimal"
 _CAPACITIES: Final = (20, 8)
 """Of `frontier`; a plan for a captured model takes some ten seconds."""
-_OF_CAPTURED: Final = "15 s"
+_OF_CAPTURED: Final = "25 s"
 """Limit of `machines` for a captured model."""
 
 
@@ -137,7 +137,7 @@ def _with_planner(given: ScenarioInput) -> "Scenario":
 @click.option(
     "--time-limit",
     metavar="TIME",
-    help="End all searches after TIME of the processor, or `60 s wall`; 15 s for a captured model, else no limit.",
+    help="End all searches after TIME of the processor, or `60 s wall`; 25 s for a captured model, else no limit.",
 )
 @out_option("reports/<name>/")
 @prints_table
@@ -158,7 +158,7 @@ def machines(
 
     Of SCENARIO the fastest policy counts. Of a captured STEP, or of a PyTorch model that is captured now (--model
     my_model.py:make --batch 8), it is what PyTorch does or, if that does not fit, the first of what `run` tries that
-    does, all within 15 s. Without --hardware it ranks one machine for each card, with the fewest
+    does, all within 25 s. Without --hardware it ranks one machine for each card, with the fewest
     GPUs that suffice; `list hardware` has them all. Prints a table; writes page, CSV and picture to DIR. Prices are
     yours:
 

@@ -30,7 +30,7 @@ from vdnnsim.study.replay_budget import PER_S, ReplayBudget
 from vdnnsim.units import format_bytes
 
 CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
-OPERATIONS: Final = 15 * PER_S
+OPERATIONS: Final = 25 * PER_S
 """Of a ranking, by default."""
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
 
