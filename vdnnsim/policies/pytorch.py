@@ -44,18 +44,8 @@ def with_cached_casts(plan: TrainingPlan) -> TrainingPlan:
     It does so whatever autograd saves, as `torch.utils.checkpoint` and `save_on_cpu` do not, but for parameters that
     need no gradient (`cached_cast` in aten/src/ATen/autocast_mode.cpp). `plan.apply` frees them earlier.
     """
-    workload = plan.workload
-    if not isinstance(workload, CapturedWorkload) or workload.captured.precision.autocast is None:
+    if not isinstance(plan.workload, CapturedWorkload) or not (copies := _cached_casts(plan.workload)):
         return plan
-    step = workload.step
-    differentiated = {each.forward for each in step.operations if each.phase.is_backward}
-    copies = {
-        step.tensors[operand.memory].storage
-        for number, each in enumerate(step.operations)
-        if each.name == _CAST and number in differentiated and _reads_parameter(step, each)
-        for operand in each.operands
-        if operand.access.writes
-    }
     operations, held, is_forward = list[Operation](), list[Operation](), True
     for each in plan.operations:
         if isinstance(each, Compute) and (each.phase is not Phase.FORWARD or not each.repeat):
@@ -67,6 +57,25 @@ def with_cached_casts(plan: TrainingPlan) -> TrainingPlan:
         is_cached = isinstance(each, Release) and plan.buffers[each.buffer].storage in copies
         (held if is_cached and is_forward else operations).append(each)
     return replace(plan, operations=(*operations, *held))
+
+
+def cached_casts_bytes(workload: CapturedWorkload) -> int:
+    """Return the bytes of the narrow copies of parameters that autocast's cache holds when forward ends."""
+    return sum(workload.step.storages[each].nbytes for each in _cached_casts(workload))
+
+
+def _cached_casts(workload: CapturedWorkload) -> set[int]:
+    step = workload.step
+    if workload.captured.precision.autocast is None:
+        return set()
+    differentiated = {each.forward for each in step.operations if each.phase.is_backward}
+    return {
+        step.tensors[operand.memory].storage
+        for number, each in enumerate(step.operations)
+        if each.name == _CAST and number in differentiated and _reads_parameter(step, each)
+        for operand in each.operands
+        if operand.access.writes
+    }
 
 
 def _reads_parameter(step: Step, operation: StepOperation) -> bool:

@@ -19,6 +19,7 @@ from vdnnsim.dnn.training_loops import Loop, lighter_loops
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
+from vdnnsim.policies.pytorch import cached_casts_bytes
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
@@ -208,7 +209,8 @@ class _Asking:
         held_bytes = next(filter(None, known), 0)
         if not held_bytes or not parts:
             return
-        most = replays.room_bytes / _MARGIN
+        cached_bytes = cached_casts_bytes(replays.workload) if name == RECOMPUTING else 0
+        most = replays.room_bytes / _MARGIN - cached_bytes
         likely = [each for each in parts if estimated_bytes(replays, held_bytes, size // each) <= most]
         if bool(likely) is not are_likely:
             return

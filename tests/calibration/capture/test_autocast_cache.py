@@ -6,9 +6,11 @@ from torch import nn
 
 import vdnnsim
 from tests.captured_steps import simulator
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, preallocated
 from vdnnsim.plans.operations import Allocate, Compute, Release
+from vdnnsim.policies.pytorch import cached_casts_bytes
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 COPY_BYTES = 2 * 64 * 64
@@ -61,3 +63,11 @@ def test_copies_of_recomputed_parameters_are_held_in_a_plain_loop(frozen: tuple[
 def test_nothing_more_is_held_where_nothing_is_recomputed() -> None:
     """Backward reads the copies, so autograd holds them anyway."""
     assert held_more(nn.Sequential(*(Block() for _ in range(4))), "pytorch") == 0
+
+
+@pytest.mark.parametrize(("precision", "nbytes"), [("amp_bfloat16", 8 * (COPY_BYTES + 2 * 64)), ("float32", 0)])
+def test_bytes_of_autocasts_cache(precision: str, nbytes: int) -> None:
+    """Of eight linear layers the weights, and biases of 64."""
+    model = nn.Sequential(*(Block() for _ in range(4)))
+    step = vdnnsim.capture(model, torch.zeros(4, 64), precision=precision)
+    assert cached_casts_bytes(CapturedWorkload.of(step)) == nbytes
