@@ -25,7 +25,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "server_images_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",
     "flop_ratio": "model FLOPs utilization (MFU): FLOPs without recomputation over what the GPU can do at its peak in "
-    "the type in which products are computed, tf32 where those of float32 are; empty where there is no such peak, or "
+    "the type in which products are computed, tf32 for convolutions of float32; empty where there is no such peak, or "
     "where convolutions by Winograd's method take fewer FLOPs than are counted",
     "kernel_s": "seconds of kernels on the compute stream",
     "update_s": "seconds of those that update parameters: of all on each rank in ddp, of a shard elsewhere",
