@@ -94,10 +94,8 @@ class StudyBar(_Bar):
         super().__init__(MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), total=points, auto_refresh=True)
         self._doing = doing
         self._failed = 0
-        self.finished = 0
 
     def advance(self, points: int, failed: int = 0) -> None:
         self._failed += failed
-        self.finished += points
         text = f"{self._failed} failed" if self._failed else self._doing
         self._progress.update(self._task, advance=points, description=text)

@@ -171,9 +171,10 @@ def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
         with StudyBar(before.missing) as bar:
             return compute(study, store, workers, bar.advance)
     except KeyboardInterrupt:
-        kept, points = before.done + before.failed, before.done + before.failed + before.missing
+        after = _progress(study, store)
+        kept = after.done + after.failed
         raise StudyError(
-            f"interrupted: kept {kept + bar.finished} of {points} points; the same command continues"
+            f"interrupted: kept {kept} of {kept + after.missing} points; the same command continues"
         ) from None
 
 
