@@ -1,10 +1,10 @@
 """Plans for memory that is reserved ahead: searched by bytes, and placed at addresses.
 
 Whether a plan has room among addresses is a matter of a few MiB in gaps. So a search offers several: its fastest, and
-plans of its best order that leave more and more of the memory free, until one has room; the next search, for as much
-as that one takes, finds faster ones, and so does the one after it. As segments take more than what lies in them, of
-every plan about as much, further searches are for that much less, and a part that is left for gaps. All this goes on
-until a plan that has room is near the bound.
+plans of its best order that leave more and more of the memory free, however slow, until one has room; the next search,
+for as much as that one takes, finds faster ones, and so does the one after it. As segments take more than what lies in
+them, of every plan about as much, further searches are for that much less, and a part that is left for gaps. All this
+goes on until a plan that has room is near the bound.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,10 +24,14 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 LEFT: Final = (1 / 64, 1 / 32, 1 / 16)
 """Parts of the memory that plans leave free."""
+LEFT_AT_FIRST: Final = (1 / 64, 1 / 16, 1 / 8, 1 / 4)
+"""The same, until one has room."""
 MOST_ORDERS: Final = 3
 """Orders with which the next search begins."""
 SHARE: Final = 0.3
 """Of the effort that is left, for a search by bytes."""
+FAR_SHARE: Final = 0.6
+"""Of what is left of more, for one after a plan that is far from the bound."""
 FITTING: Final = 0.05
 """Of that, for a plan of an order."""
 FAR: Final = 1.1
@@ -41,6 +45,7 @@ class ReservedSearch:
     Attributes:
         by_bytes: makes a search for a plan that takes so many bytes, which begins with what some orders drop.
         place: places a plan at addresses.
+        more: for a search in less memory, while the fastest is far from the bound.
         found: the fastest so far that has room; None while there is none.
         bound_s: of all plans.
     """
@@ -48,6 +53,7 @@ class ReservedSearch:
     by_bytes: Callable[[int, Effort, Sequence[frozenset[int]]], Planner]
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     effort: Effort
+    more: Effort
     found: TrainingPlan | None = None
     found_s: float = inf
     bound_s: float = 0.0
@@ -87,7 +93,9 @@ class ReservedSearch:
         Return the least bytes of any plan; 0 where there is none for so many.
         """
         known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
-        planner = self.by_bytes(nbytes, self.effort.part(SHARE), [each.dropped for each in known])
+        is_far = self.bound_s * FAR < self.found_s < inf
+        part = self.more.part(FAR_SHARE) if is_far else self.effort.part(SHARE)
+        planner = self.by_bytes(nbytes, part, [each.dropped for each in known])
         plan, best = planner.plan(), planner.best.found
         assert plan.certificate is not None, "it was searched for"
         self.bound_s = self.bound_s or plan.certificate.bound_s
@@ -98,7 +106,9 @@ class ReservedSearch:
             return planner.question.least_bytes
         for order in self._leaner(planner, nbytes):
             made = None if self.effort.is_over else planner.fitted(order, self.effort.part(FITTING))
-            if made is None or made.seconds > best.seconds * FAR or self._is_slow(made):
+            # While none has room, a slow one tells for how much memory to search next.
+            is_far = self.found is not None and made is not None and made.seconds > best.seconds * FAR
+            if made is None or is_far or self._is_slow(made):
                 continue
             if self._has_room(planner, made):
                 break
@@ -125,7 +135,8 @@ class ReservedSearch:
 
     def _leaner(self, planner: Planner, nbytes: int) -> Iterator[Order]:
         """Yield the best order of a search in less and less memory."""
-        for order, part in product(nsmallest(1, planner.best.orders, key=attrgetter("seconds")), LEFT):
+        parts = LEFT if self.found else LEFT_AT_FIRST
+        for order, part in product(nsmallest(1, planner.best.orders, key=attrgetter("seconds")), parts):
             problem = replace(order.problem, capacity_bytes=self._most_bytes - int(part * self._most_bytes))
             optimum = planner.question.optimum(problem, problem.on_host, self.effort)
             if optimum is not None and problem.capacity_bytes < nbytes:

@@ -161,12 +161,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
         ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
         if refused := self._search(ideal, movable, turns).refused(setting.place):
             return refused
-        by_bytes = self._by_bytes(setting, ideal.limits, movable, turns)
+        by_bytes = self._by_bytes(setting, ideal.limits, movable, turns, effort)
         plan = by_bytes.found
         if plan is None:
             # What is never copied leaves fewer gaps.
             alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
-            kept = None if movable else self._by_bytes(setting, alone, movable, turns).found
+            kept = None if movable else self._by_bytes(setting, alone, movable, turns, effort).found
             plan = self._search(setting, movable, effort).plan()
             if kept is not None:
                 plan = min(plan, kept, key=lambda each: _seconds(setting, each))
@@ -174,7 +174,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
         return replace(plan, certificate=replace(plan.certificate, bound_s=by_bytes.bound_s))
 
     def _by_bytes(
-        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort
+        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort, more: Effort
     ) -> ReservedSearch:
         """Search by bytes for a plan that has room where `setting` places it."""
         ideal = in_memory(setting, MemoryModel.IDEAL)
@@ -184,7 +184,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
             return replace(self._search(counted, movable, part, whole=True), known=known)
 
-        found = ReservedSearch(by_bytes, setting.place, effort)
+        found = ReservedSearch(by_bytes, setting.place, effort, more)
         found.search(limits.device_bytes)
         return found
 

@@ -76,7 +76,7 @@ def search(places: Places, effort: Effort = UNLIMITED, least_bytes: int = LEAST)
         searched.append(nbytes)
         return cast("Planner", Bytes(nbytes, least_bytes))
 
-    found = ReservedSearch(by_bytes, places, effort)
+    found = ReservedSearch(by_bytes, places, effort, effort)
     found.search(306)
     return found, searched
 
@@ -117,15 +117,24 @@ def test_no_plan_is_placed_twice() -> None:
     assert searched[0] == 306
 
 
-def test_plans_of_the_best_order_are_placed_unless_much_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan for 302 B takes 12 s, a fifth more than that for 306 B; with a factor of 1.5 it is placed at once.
-
-    As it has room, the next search is for as much, which finds no other; one for less, 299 B, finds none faster.
-    """
-    monkeypatch.setattr(reserved_search, "FAR", 1.5)
+def test_until_one_has_room_plans_are_placed_however_slow() -> None:
+    """The plan for 302 B takes 12 s, a fifth more than that for 306 B; as it has room, as much is searched for next."""
     found, searched = search(places := Addresses(305))
-    assert seconds_of(found) == pytest.approx(12)
-    assert (places.asked, searched) == ([306, 302], [306, 302, 299])
+    assert found.found_s == pytest.approx(12)
+    assert found.found_s > 10 * reserved_search.FAR
+    assert (places.asked, searched[:2]) == ([306, 302], [306, 302])
+
+
+def test_a_search_far_from_the_bound_takes_from_more_effort() -> None:
+    """The first search has 0.3 of 1000 steps; that for what the first plan with room takes 0.6 of 2000."""
+    parts, one, more = list[float](), Effort(1000), Effort(2000)
+
+    def by_bytes(nbytes: int, part: Effort, _known: object) -> Planner:
+        parts.append(part.end)
+        return cast("Planner", Bytes(nbytes, LEAST))
+
+    ReservedSearch(by_bytes, Addresses(305), one, more).search(306)
+    assert parts[:2] == pytest.approx([300, 1200])
 
 
 def test_searches_go_on_with_what_the_last_plan_with_room_was_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +152,7 @@ def test_searches_go_on_with_what_the_last_plan_with_room_was_made_for(monkeypat
 
     searched = list[int]()
     monkeypatch.setattr(ReservedSearch, "_search", searched_for)
-    ReservedSearch(lambda *_: cast("Planner", None), Addresses(0), UNLIMITED).search(306)
+    ReservedSearch(lambda *_: cast("Planner", None), Addresses(0), UNLIMITED, UNLIMITED).search(306)
     assert searched == [306, 305, 304, 303, 302, 299]
 
 
