@@ -26,6 +26,8 @@ LEFT: Final = (1 / 64, 1 / 32, 1 / 16)
 """Parts of the memory that plans leave free."""
 LEFT_AT_FIRST: Final = (1 / 64, 1 / 16, 1 / 8, 1 / 4)
 """The same, until one has room."""
+LACKING: Final = 16
+"""How much more is left than the last plan lacked: one that leaves a little more would lack as much."""
 MOST_ORDERS: Final = 3
 """Orders with which the next search begins."""
 SHARE: Final = 0.3
@@ -61,6 +63,8 @@ class ReservedSearch:
     _most_bytes: int = 0
     # For which the fastest that has room was made.
     _roomy_bytes: int = 0
+    # By the last plan for which layouts were tried.
+    _lacking_bytes: int = 0
     _orders: list[Order] = field(default_factory=list)
     _refused: set[Hashable] = field(default_factory=set)
 
@@ -129,6 +133,7 @@ class ReservedSearch:
             self._roomy_bytes = timetable.movement.problem.capacity_bytes
             return True
         self._refused.add(timetable.decisions)
+        self._lacking_bytes = placed.lacking_bytes if placed.tries > 1 else 0
         if placed.tries == 1:
             self._most_bytes = min(self._most_bytes, timetable.movement.problem.capacity_bytes - placed.lacking_bytes)
         return False
@@ -137,6 +142,8 @@ class ReservedSearch:
         """Yield the best order of a search in less and less memory."""
         parts = LEFT if self.found else LEFT_AT_FIRST
         for order, part in product(nsmallest(1, planner.best.orders, key=attrgetter("seconds")), parts):
+            if part * nbytes < LACKING * self._lacking_bytes:
+                continue
             problem = replace(order.problem, capacity_bytes=self._most_bytes - int(part * self._most_bytes))
             optimum = planner.question.optimum(problem, problem.on_host, self.effort)
             if optimum is not None and problem.capacity_bytes < nbytes:
