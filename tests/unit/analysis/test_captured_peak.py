@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tests.captured_steps import simulator
+from tests.captured_steps import checkpointed, simulator
 from tests.trained_steps import MIB, linear
 from vdnnsim.analysis.captured_peak import binding
 from vdnnsim.analysis.memory import peak_by_kind
@@ -71,3 +71,13 @@ def test_logits_of_narrow_logarithms_are_found_too() -> None:
     ]
     _, live = binding(traced(msgspec.structs.replace(step, storages=tuple(storages), tensors=tuple(tensors))))
     assert live[0] == ("logits of the loss in bfloat16 and float32", 150 * MIB)
+
+
+def test_what_is_recomputed_is_named() -> None:
+    """Of a block's fc, 400 B, and its relu, 4 B, as they are computed again in backward."""
+    step = checkpointed()
+    storages = [
+        msgspec.structs.replace(each, nbytes=400) if each.name == "fc again" else each for each in step.storages
+    ]
+    where, live = binding(traced(msgspec.structs.replace(step, storages=tuple(storages))))
+    assert (where, live[0]) == ("backward", ("recomputed activations", 404))

@@ -137,6 +137,17 @@ def test_a_search_far_from_the_bound_takes_from_more_effort() -> None:
     assert parts[:2] == pytest.approx([300, 1200])
 
 
+@pytest.mark.parametrize(("lacking_bytes", "left"), [(0, [302, 287]), (1, [287]), (2, [])])
+def test_parts_that_lack_as_much_are_left_out(lacking_bytes: int, left: list[int]) -> None:
+    """A 64th and a 16th of 306 B are 4 and 19 B; at least 16 times what lacked is left. For less there is no plan."""
+    planner = Bytes(306, 100)
+    planner.plan()
+    found = ReservedSearch(lambda *_: cast("Planner", planner), Addresses(0), UNLIMITED, UNLIMITED)
+    found._most_bytes, found._lacking_bytes = 306, lacking_bytes  # noqa: SLF001 - what it keeps
+    orders = found._leaner(cast("Planner", planner), 306)  # noqa: SLF001
+    assert [each.problem.capacity_bytes for each in orders] == left
+
+
 def test_searches_go_on_with_what_the_last_plan_with_room_was_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 306, 305 and 304 B finds a plan with room for a byte less, which is searched for next.
 
