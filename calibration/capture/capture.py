@@ -74,7 +74,7 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
 def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[CapturedStep, Tape]:
     """Return one iteration of a program, and its saves and unpacks by autograd.
 
-    A warm-up iteration makes optimizer states and caches. In it autograd keeps copies, so the program frees storages.
+    A warm-up makes states and caches. In it autograd keeps copies, so that dropping a saved storage frees it.
 
     Raises:
         CaptureError: the program cannot be captured; the message has the reason and the user's line.

@@ -48,10 +48,11 @@ def with_cached_casts(plan: TrainingPlan) -> TrainingPlan:
         return plan
     operations, held, is_forward = list[Operation](), list[Operation](), True
     for each in plan.operations:
-        if isinstance(each, Compute) and (each.phase is not Phase.FORWARD or not each.repeat):
-            is_forward = each.phase is Phase.FORWARD
-        begins = isinstance(each, Allocate | Compute) and each.phase is not Phase.FORWARD
-        if held and (begins or not is_forward):
+        if isinstance(each, Allocate | Compute) and each.phase is not Phase.FORWARD:
+            is_forward = False
+        elif isinstance(each, Compute) and not each.repeat:
+            is_forward = True
+        if held and not is_forward:
             operations += held
             held = []
         is_cached = isinstance(each, Release) and plan.buffers[each.buffer].storage in copies
