@@ -55,7 +55,16 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Options of the capture."""
 
-COLUMNS: Final = ("hardware", "ranks", "policy", "iteration_s", "communication_s", "offload_s", "pool_bytes", "fits")
+COLUMNS: Final = (
+    "hardware",
+    "ranks",
+    "policy",
+    "iteration_s",
+    "communication_s",
+    "offload_s",
+    "reserved_bytes",
+    "fits",
+)
 
 Row = tuple[str | int | float, ...]
 

@@ -90,7 +90,7 @@ def simulated(workload: str, hardware: str) -> Peaks:
         _run("run", str(scenario), "--out", f"{folder}/out")
         with (Path(folder) / "out" / "results.csv").open() as file:
             (row,) = csv.DictReader(file)
-    return Peaks(int(row["max_memory_bytes"]), int(row["pool_bytes"]))
+    return Peaks(int(row["allocated_bytes"]), int(row["reserved_bytes"]))
 
 
 def _run(*arguments: str) -> None:

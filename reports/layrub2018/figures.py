@@ -99,7 +99,7 @@ def _systems(runs: LayrubRuns) -> SimulatedFigure:
     slots = _slots(_SYSTEMS, taken)
     return SimulatedFigure(
         stem="figure12",
-        columns=_columns(cases, taken, "runtime_bytes"),
+        columns=_columns(cases, taken, "process_bytes"),
         chart=Chart(
             f"Layrub takes least of four systems for {least} of {len(cases)} networks",
             "Fig. 12: runtime memory, with context and handles; kernels of one cost model, rules of each system",

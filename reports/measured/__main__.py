@@ -161,7 +161,7 @@ def held(rows: Sequence[Measured]) -> list[Held]:
                 row,
                 replay.metrics.iteration_s if row.timed == STEP else kernels_s,
                 kernels_s,
-                replay.metrics.max_memory_bytes + CUBLAS_HOPPER_BYTES,
+                replay.metrics.allocated_bytes + CUBLAS_HOPPER_BYTES,
                 replay.trace.pool_bytes,
                 host_decides(row, rows),
             )

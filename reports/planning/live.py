@@ -203,7 +203,7 @@ def row_of(name: str) -> Row:
     planned, live = blocks_of_plan(made.predicted.trace), blocks_of_loop(entries)
     of_apply = _applied(name, limit)
     return Row(
-        *(name, limit, made.predicted.metrics.max_memory_bytes),
+        *(name, limit, made.predicted.metrics.allocated_bytes),
         *(max(each[0] for each in peaks), max(each[1] for each in peaks), peaks[-1][0] - peaks[2][0]),
         *(max(len(planned), len(live)), at_planned_addresses(planned, live, segments)),
         *(sum(bool(each.departure) for each in made.loop.steps), *of_apply),

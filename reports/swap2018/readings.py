@@ -104,9 +104,9 @@ class ReadRuns(ServerRuns):
             self._largest[key] = super().largest(place, network, policy)
         return self._largest[key]
 
-    def largest_images_per_s(self, place: Place, network: str, policy: str) -> float:
+    def largest_samples_per_s(self, place: Place, network: str, policy: str) -> float:
         batch_size = self.largest(place, network, policy).batch_size
-        replayed_s = batch_size / super().largest_images_per_s(place, network, policy)
+        replayed_s = batch_size / super().largest_samples_per_s(place, network, policy)
         return batch_size / (replayed_s + self._framework_s(network))
 
     def _framework_s(self, network: str) -> float:

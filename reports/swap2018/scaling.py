@@ -24,7 +24,7 @@ _LARGEST, _SMALLER = 19, 4
 def scaling_title(runs: Sequence[ScenarioResult]) -> str:
     """Return what the picture says: what the fastest and the slowest policy do on most GPUs."""
     last = runs[-1]
-    speeds = {row.policy: _speed(last, row, "server_images_per_s") for row in last.slowest}
+    speeds = {row.policy: _speed(last, row, "server_samples_per_s") for row in last.slowest}
     best, worst = max(speeds, key=lambda policy: speeds[policy]), min(speeds, key=lambda policy: speeds[policy])
     other = "" if best == worst else f", {worst} {format_rate(speeds[worst])}"
     return f"{best} does {rate_text(sample_of(last.workload.graph), speeds[best])} on {last.gpus} GPUs{other}"
@@ -40,9 +40,9 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
     policies = [row.policy for row in first.slowest]
     for number, policy in enumerate(policies):
         rows = [next(row for row in run.slowest if row.policy == policy) for run in runs]
-        _draw(whole, runs, rows, number, "server_images_per_s")
-        _draw(each, runs, rows, number, "images_per_s")
-    alone = max(_speed(first, row, "images_per_s") for row in first.slowest)
+        _draw(whole, runs, rows, number, "server_samples_per_s")
+        _draw(each, runs, rows, number, "samples_per_s")
+    alone = max(_speed(first, row, "samples_per_s") for row in first.slowest)
     counts = [run.gpus for run in runs]
     whole.plot(counts, [alone * count for count in counts], color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
     each.axhline(alone, color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)

@@ -23,7 +23,7 @@ class Cell(NamedTuple):
 
     Attributes:
         batch_size: of Table I the largest that fits, in the paper another.
-        paper_images_per_s: None where the paper ran out of memory.
+        paper_samples_per_s: None where the paper ran out of memory.
         fits: whether the replay fits; where it does not its speed is that of GPUs with unlimited memory.
     """
 
@@ -32,8 +32,8 @@ class Cell(NamedTuple):
     gpus: int
     policy: str
     batch_size: int
-    paper_images_per_s: float | None
-    images_per_s: float
+    paper_samples_per_s: float | None
+    samples_per_s: float
     fits: bool
 
 
@@ -53,8 +53,8 @@ def throughput_cells(runs: ServerRuns) -> tuple[Cell, ...]:
             gpus=place.gpus,
             policy=policy,
             batch_size=batch,
-            paper_images_per_s=paper,
-            images_per_s=batch / runs.iteration_s(place, VGG, batch, policy),
+            paper_samples_per_s=paper,
+            samples_per_s=batch / runs.iteration_s(place, VGG, batch, policy),
             fits=runs.iteration(place, VGG, batch, policy).fits,
         )
         for name, (place, rows) in TABLES_OF_SPEED.items()
@@ -73,8 +73,8 @@ def table_1_cells(runs: ServerRuns) -> tuple[Cell, ...]:
             gpus=1,
             policy=policy,
             batch_size=runs.largest(place, network, policy).batch_size,
-            paper_images_per_s=paper,
-            images_per_s=runs.largest_images_per_s(place, network, policy),
+            paper_samples_per_s=paper,
+            samples_per_s=runs.largest_samples_per_s(place, network, policy),
             fits=True,
         )
         for (network, policy), (_, paper) in TABLE_I.items()
@@ -85,9 +85,9 @@ def table_1_rows(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
     """Return the rows of Table I: batches, then images per second, paper beside replay."""
     rows: list[tuple[str, ...]] = []
     for cell in cells:
-        batch_size, images_per_s = TABLE_I[cell.network, cell.policy]
+        batch_size, samples_per_s = TABLE_I[cell.network, cell.policy]
         batches = f"{batch_size}", f"{cell.batch_size}", f"{cell.batch_size / batch_size:.2f}"
-        rows.append((cell.network, cell.policy, *batches, f"{images_per_s:.2f}", f"{cell.images_per_s:.2f}"))
+        rows.append((cell.network, cell.policy, *batches, f"{samples_per_s:.2f}", f"{cell.samples_per_s:.2f}"))
     return rows
 
 
@@ -97,17 +97,17 @@ def throughput_rows(cells: Sequence[Cell], table: str) -> list[tuple[str, ...]]:
     rows = []
     for batch in dict.fromkeys(cell.batch_size for cell in mine):
         none, swap, staggered = (cell for cell in mine if cell.batch_size == batch)
-        assert swap.paper_images_per_s is not None
-        assert staggered.paper_images_per_s is not None
+        assert swap.paper_samples_per_s is not None
+        assert staggered.paper_samples_per_s is not None
         texts = [text for cell in (none, swap, staggered) for text in (_paper(cell), _replay(cell))]
-        paper = staggered.paper_images_per_s / swap.paper_images_per_s
-        rows.append((str(batch), *texts, f"{paper:.3f}", f"{staggered.images_per_s / swap.images_per_s:.3f}"))
+        paper = staggered.paper_samples_per_s / swap.paper_samples_per_s
+        rows.append((str(batch), *texts, f"{paper:.3f}", f"{staggered.samples_per_s / swap.samples_per_s:.3f}"))
     return rows
 
 
 def _paper(cell: Cell) -> str:
-    return "out of memory" if cell.paper_images_per_s is None else f"{cell.paper_images_per_s:.2f}"
+    return "out of memory" if cell.paper_samples_per_s is None else f"{cell.paper_samples_per_s:.2f}"
 
 
 def _replay(cell: Cell) -> str:
-    return f"{cell.images_per_s:.2f}" if cell.fits else f"{cell.images_per_s:.2f}, does not fit"
+    return f"{cell.samples_per_s:.2f}" if cell.fits else f"{cell.samples_per_s:.2f}, does not fit"

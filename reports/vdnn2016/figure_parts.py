@@ -88,7 +88,7 @@ def result_columns(
 
 def _measured(result: PolicyResult) -> Measured:
     metrics, ratios = result.metrics, (result.performance_ratio, result.feature_performance_ratio)
-    return Measured(result.algorithms, "", metrics, *ratios, metrics.images_per_s)
+    return Measured(result.algorithms, "", metrics, *ratios, metrics.samples_per_s)
 
 
 def whole_percent(fraction: float) -> str:

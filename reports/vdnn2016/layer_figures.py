@@ -61,7 +61,7 @@ def figure_05(runs: VdnnRuns) -> SimulatedFigure:
     needs = [forward_bytes(simulator.workload, kernels, layer) for layer in layers]
     names = tuple(layer.name for layer in layers)
     left = [need.x + need.y + need.workspace for need in needs]
-    whole = runs.oracle("vgg16", 256).metrics.max_memory_bytes
+    whole = runs.oracle("vgg16", 256).metrics.allocated_bytes
     most = left.index(max(left))
     weights, workspaces = [need.weights for need in needs], [need.workspace for need in needs]
     stack = (

@@ -46,7 +46,7 @@ _KINDS = (
 def figure_01(runs: VdnnRuns) -> SimulatedFigure:
     """Memory of the baseline, and the largest share of it that one layer uses."""
     names, capacity = case_names(ALL_TEN), runs.server.gpu.memory_bytes
-    sizes = [runs.oracle(*case).metrics.max_memory_bytes for case in ALL_TEN]
+    sizes = [runs.oracle(*case).metrics.allocated_bytes for case in ALL_TEN]
     simulators = [runs.simulator(*case) for case in ALL_TEN]
     needs = [
         largest_layer(each.workload, choose_kernels(each.workload, each.costs, Algorithms.PERFORMANCE_OPTIMAL))
@@ -63,7 +63,7 @@ def figure_01(runs: VdnnRuns) -> SimulatedFigure:
         stem="figure01",
         columns={
             **case_columns(ALL_TEN),
-            "base_p_max_memory_bytes": sizes,
+            "base_p_allocated_bytes": sizes,
             "fits": fits,
             "largest_layer": [layer.name for layer, _ in needs],
             "largest_layer_bytes": [need.total for _, need in needs],
@@ -135,10 +135,10 @@ def figure_11(runs: VdnnRuns) -> SimulatedFigure:
     """Mean and maximum memory of each policy, and what the mean saves."""
     names = case_names(CONVENTIONAL)
     results = {(case, policy): runs.result(*case, policy) for case in CONVENTIONAL for policy in POLICY_LABELS}
-    whole = {case: runs.oracle(*case).metrics.max_memory_bytes for case in CONVENTIONAL}
+    whole = {case: runs.oracle(*case).metrics.allocated_bytes for case in CONVENTIONAL}
 
-    means = [each.metrics.mean_memory_bytes for each in results.values()]
-    maxima = [each.metrics.max_memory_bytes for each in results.values()]
+    means = [each.metrics.mean_allocated_bytes for each in results.values()]
+    maxima = [each.metrics.allocated_bytes for each in results.values()]
 
     def saved(sizes: Sequence[float]) -> list[float]:
         """One minus the sizes of all results over the whole baselines of their networks."""
@@ -150,7 +150,7 @@ def figure_11(runs: VdnnRuns) -> SimulatedFigure:
 
     offloading = ("vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(p)", "vdnn_dyn")
     best = [max(savings(policy, 0)[i] for policy in POLICY_LABELS) for i in range(len(CONVENTIONAL))]
-    spare = runs.server.gpu.memory_bytes - results[("vgg16", 128), "base(m)"].metrics.max_memory_bytes
+    spare = runs.server.gpu.memory_bytes - results[("vgg16", 128), "base(m)"].metrics.allocated_bytes
     without_pool = runs.result("vgg16", 128, "vdnn_all(m, prefetch_search=fig10_without_pool)")
     base_fits, dyn_fits = (
         sum(results[case, policy].fits for case in CONVENTIONAL) for policy in ("base(p)", "vdnn_dyn")
@@ -160,11 +160,11 @@ def figure_11(runs: VdnnRuns) -> SimulatedFigure:
         columns={
             **result_columns(
                 [(*key, result) for key, result in results.items()],
-                "feature_step_mean_memory_bytes",
-                "feature_max_memory_bytes",
+                "feature_step_mean_allocated_bytes",
+                "feature_allocated_bytes",
             ),
-            "whole_mean_memory_bytes": means,
-            "whole_max_memory_bytes": maxima,
+            "whole_mean_allocated_bytes": means,
+            "whole_allocated_bytes": maxima,
             "mean_savings_of_baseline": saved([_drawn(each)[0] for each in results.values()]),
             "max_savings_of_baseline": saved([_drawn(each)[1] for each in results.values()]),
             "whole_mean_savings": saved(means),
@@ -191,13 +191,13 @@ def figure_11(runs: VdnnRuns) -> SimulatedFigure:
                 f"{POLICY_LABELS[policy]}"
                 for policy in offloading
             ),
-            "all_m": format_bytes(results[("vgg16", 128), "vdnn_all(m)"].metrics.feature_max_memory_bytes),
+            "all_m": format_bytes(results[("vgg16", 128), "vdnn_all(m)"].metrics.feature_allocated_bytes),
             "best": extremes(names, best),
             "failing": len(names) - base_fits,
             "networks": len(names),
             "dyn_fits": dyn_fits,
             "spare": f"{format_bytes(abs(spare))} {'less' if spare >= 0 else 'more'}",
-            "without_pool": format_bytes(without_pool.metrics.feature_max_memory_bytes),
+            "without_pool": format_bytes(without_pool.metrics.feature_allocated_bytes),
         },
     )
 
@@ -205,8 +205,8 @@ def figure_11(runs: VdnnRuns) -> SimulatedFigure:
 def _drawn(result: PolicyResult) -> tuple[float, float]:
     """Mean and maximum as the paper draws them: of feature extraction under vDNN, of all that base allocates."""
     metrics, is_base = result.metrics, result.policy.startswith("base")
-    most = float(metrics.max_memory_bytes if is_base else metrics.feature_max_memory_bytes)
-    return most if is_base else metrics.feature_step_mean_memory_bytes, most
+    most = float(metrics.allocated_bytes if is_base else metrics.feature_allocated_bytes)
+    return most if is_base else metrics.feature_step_mean_allocated_bytes, most
 
 
 def _by_kind(trace: IterationTrace, *, features: bool) -> Counter[BufferKind]:

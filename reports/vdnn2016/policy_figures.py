@@ -126,7 +126,7 @@ def figure_15(runs: VdnnRuns) -> SimulatedFigure:
     pairs = [
         pair for case, of_dyn, of_base in both for pair in ((case, "vdnn_dyn", of_dyn), (case, "base(p)", of_base))
     ]
-    gpu, before = ([each.metrics.max_memory_bytes for each in of] for of in (dyn, base))
+    gpu, before = ([each.metrics.allocated_bytes for each in of] for of in (dyn, base))
     host = [each.metrics.host_memory_bytes for each in dyn]
     host_shares = [host_share(runs, case, policy) for case, policy, _ in pairs]
     metrics = [each.metrics for _, _, each in pairs]
@@ -140,7 +140,7 @@ def figure_15(runs: VdnnRuns) -> SimulatedFigure:
         columns={
             **result_columns(pairs),
             "settled_on": [each.algorithms for _, _, each in pairs],
-            **attributes(metrics, "max_memory_bytes", "feature_max_memory_bytes", prefix="gpu_"),
+            **attributes(metrics, "allocated_bytes", "feature_allocated_bytes", prefix="gpu_"),
             **attributes(metrics, "host_memory_bytes"),
             "host_fraction": host_shares,
             "feature_performance_ratio": [each.feature_performance_ratio for _, _, each in pairs],
@@ -159,7 +159,7 @@ def figure_15(runs: VdnnRuns) -> SimulatedFigure:
             "first": format_bytes(before[0]),
             "last": format_bytes(before[-1]),
             "gpu": extremes(names, gpu, format_bytes),
-            "feature": format_bytes(max(each.metrics.feature_max_memory_bytes for each in dyn)),
+            "feature": format_bytes(max(each.metrics.feature_allocated_bytes for each in dyn)),
             "host": extremes(names[1:], host_shares[2::2]),
             "speeds": extremes(names, [each.feature_performance_ratio for each in dyn]),
         },

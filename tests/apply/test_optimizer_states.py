@@ -39,7 +39,7 @@ def planned(
 
 def tight(model: nn.Module) -> Planned:
     """Plan within nine tenths of the memory for all states on the GPU."""
-    needed_bytes = planned(model).predicted.metrics.max_memory_bytes
+    needed_bytes = planned(model).predicted.metrics.allocated_bytes
     return planned(model, 0.9 * needed_bytes)
 
 

@@ -192,7 +192,7 @@ def test_reports_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None
     events = json.loads((tmp_path / "second/trace.json").read_text())["traceEvents"]
     counters = [each["args"] for each in events if each["ph"] == "C" and each["pid"] == 1]
     assert counters == [{"total": 2**20}] * 2
-    peak_bytes = cached.predicted.metrics.max_memory_bytes
+    peak_bytes = cached.predicted.metrics.allocated_bytes
     # The host decides, as of all small models.
     promised, _ = reporter._compared(step)  # noqa: SLF001
     assert promised.planned > planned_s(cached.predicted.trace)

@@ -208,7 +208,7 @@ def by_plan(
     except PolicyError:
         return "", "", "", "", ""
     found, promised = timed(model, batch, made.apply), made.predicted.metrics
-    return *found.cells, promised.iteration_s, promised.max_memory_bytes
+    return *found.cells, promised.iteration_s, promised.allocated_bytes
 
 
 def add(path: Path, rows: list[tuple[object, ...]]) -> None:

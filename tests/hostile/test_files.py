@@ -51,7 +51,7 @@ STUDY = {
     "axes": {"link.bandwidth": ["8 GB/s", "16 GB/s"], "gpu.memory": {"from": "1 GiB", "to": "2 GiB", "factor": 2}},
     "where": ["link.bandwidth > 1 GB/s or policy == 'base(p)'"],
     "pictures": [
-        {"name": "speed", "title": "Speed", "kind": "lines", "x": "gpu.memory_bytes", "y": "images_per_s"}
+        {"name": "speed", "title": "Speed", "kind": "lines", "x": "gpu.memory_bytes", "y": "samples_per_s"}
         | {"by": "policy", "panels": "link.bandwidth_bytes_per_s", "where": {"fits": True}, "marks": {"here": "1 GiB"}}
     ],
 }
@@ -61,7 +61,7 @@ WORDS = (
     *(name for name in known_policies() if name not in SLOW),
     *(each.value for each in MemoryModel),
     *("amp_bf16", "inference", "p100_x2", "no_such_card", "heat_map", "pareto", "gpu.context", "gpus", "gradients"),
-    *("images_per_s", "fits", "stall_s", "step", "count", "where", "gpus == 1", "not (link.bandwidth < 9 GB/s)"),
+    *("samples_per_s", "fits", "stall_s", "step", "count", "where", "gpus == 1", "not (link.bandwidth < 9 GB/s)"),
     *("socket", "host memory", "shared", "lossy_duplex", "measured", "fitted"),
     *("", "-1", "1_0", "\uff11\uff10", "nan", "1e999 B", "1048576 TiB", "0 s", "1e300 s", "1 B/s", "12 gb", "yes", "~"),
     *("../x", "/etc/passwd", "a\nb", "\u2028", "\x00", "\U0001f600", "x" * 2000, "[" * 300, "$(id)"),

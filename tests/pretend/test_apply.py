@@ -214,7 +214,7 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
 
 def keeps_promise(made: Planned, peaks: list[int], limit: int) -> None:
     """Assert that a loop followed its plan within its memory."""
-    promised = made.predicted.metrics.max_memory_bytes
+    promised = made.predicted.metrics.allocated_bytes
     assert made.loop.steps[-1].offloaded_bytes == made.loop.schedule.offloaded_bytes
     assert {each.departure for each in made.loop.steps} == {""}
     assert promised <= limit

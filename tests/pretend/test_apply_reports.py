@@ -147,7 +147,7 @@ def test_a_script_is_kept_within_a_memory() -> None:
         script.leave()
     (made,) = (each.planned for each in plans)
     assert [each.departure for each in made.loop.steps] == [""] * 3
-    promised = made.predicted.metrics.max_memory_bytes
+    promised = made.predicted.metrics.allocated_bytes
     assert max(peaks) == pytest.approx(promised, rel=0.01)
 
 

@@ -73,7 +73,7 @@ def test_fifty_steps_reserve_what_was_stated_and_allocate_what_was_promised() ->
     train_text(made, model, text, optimizer, STEPS)
     assert {each.departure for each in made.loop.steps} == {""}
     assert torch.cuda.max_memory_reserved() <= limit
-    assert torch.cuda.max_memory_allocated() == pytest.approx(made.predicted.metrics.max_memory_bytes, rel=0.01)
+    assert torch.cuda.max_memory_allocated() == pytest.approx(made.predicted.metrics.allocated_bytes, rel=0.01)
 
 
 def test_operations_are_measured_within_the_limit() -> None:
@@ -122,7 +122,7 @@ def test_what_the_process_held_before_the_plan_is_within_the_limit() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train_text(made, model, text, optimizer, 5)
     assert torch.cuda.max_memory_reserved() <= limit
-    promised = made.predicted.metrics.max_memory_bytes + held.nbytes
+    promised = made.predicted.metrics.allocated_bytes + held.nbytes
     assert torch.cuda.max_memory_allocated() == pytest.approx(promised, rel=0.01)
 
 

@@ -46,7 +46,7 @@ def timeline(trace: IterationTrace) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("plan", "pool_bytes", "spans"),
+    ("plan", "reserved_bytes", "spans"),
     [
         (WHOLE, 10, ["offload of x: 2 to 12", "K1: 12 to 18", "prefetch of x: 18 to 28", "K2: 28 to 29"]),
         # At 7 the left 5 B are released, and y has room beside the right ones: 5 s less.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Final
 
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
@@ -35,8 +35,8 @@ class Measured:
 
     Attributes:
         refusal: why it does not fit; empty where it does.
-        server_images_per_s: of all GPUs, until the last is done.
-        runtime_bytes: process memory.
+        server_samples_per_s: of all GPUs, until the last is done.
+        process_bytes: process memory.
         tokens: per sequence; 0 for other samples.
     """
 
@@ -45,13 +45,13 @@ class Measured:
     metrics: RunMetrics
     performance_ratio: float
     feature_performance_ratio: float
-    server_images_per_s: float
-    runtime_bytes: int = 0
+    server_samples_per_s: float
+    process_bytes: int = 0
     tokens: int = 0
 
     @classmethod
     def of(cls, result: ScenarioResult, row: PolicyResult) -> "Measured":
-        rate = row.metrics.images_per_s
+        rate = row.metrics.samples_per_s
         if result.gpus > 1:
             assert row.server_trace is not None
             rate = result.batches * (result.workload.batch_size / row.server_trace.iteration_s)
@@ -62,7 +62,7 @@ class Measured:
             row.performance_ratio,
             row.feature_performance_ratio,
             rate,
-            runtime_bytes(row.trace, result.server.gpu),
+            process_bytes(row.trace, result.server.gpu),
             sample_of(result.workload.graph).tokens,
         )
 
@@ -124,28 +124,28 @@ _ROW: Final = {
 _ROW_LABELS: Final = {"batch_size": "batch size", "gpus": "GPUs"}
 _METRICS: Final = {
     "iteration_s": "seconds from the first issue until host and streams are done",
-    "images_per_s": "batch_size / iteration_s, samples of any kind a second",
-    "max_memory_bytes": "allocated: peak of the GPU memory in live buffers, whole network",
-    "mean_memory_bytes": "allocated GPU memory averaged over time, whole network",
-    "feature_max_memory_bytes": "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN "
+    "samples_per_s": "batch_size / iteration_s, samples of any kind a second",
+    "allocated_bytes": "allocated: peak of the GPU memory in live buffers, whole network",
+    "mean_allocated_bytes": "allocated GPU memory averaged over time, whole network",
+    "feature_allocated_bytes": "as allocated_bytes, of the buffers of feature-extraction layers alone (the vDNN "
     "paper's scope)",
-    "feature_step_mean_memory_bytes": "of the same buffers, the mean over layer steps: each layer counts once in each "
-    "direction",
+    "feature_step_mean_allocated_bytes": "of the same buffers, the mean over layer steps: each layer counts once in "
+    "each direction",
     "feature_iteration_s": "seconds spent on feature extraction: its kernels and the stalls before them or caused by "
     "copies",
     "offloaded_bytes": "bytes copied to the host in one iteration",
     "prefetched_bytes": "bytes copied back in one iteration, on demand or ahead",
     "host_memory_bytes": "peak of pinned host memory",
     "stall_s": "seconds in which the compute stream waited before or between kernels",
-    "pool_bytes": "reserved: GPU memory that the memory model takes from the device, gaps included",
+    "reserved_bytes": "reserved: GPU memory that the memory model takes from the device, gaps included",
 }
 """Columns of `RunMetrics` and their meanings."""
 _TITLES: Final[Mapping[str, tuple[str, ...]]] = {
     "iteration_s": ("time of an iteration", "time per iteration", "time"),
-    "images_per_s": ("images/s",),
-    "max_memory_bytes": ("peak of allocated GPU memory", "allocated", "allocated"),
-    "mean_memory_bytes": ("mean of allocated GPU memory", "mean allocated", "mean"),
-    "pool_bytes": ("reserved GPU memory", "reserved", "reserved"),
+    "samples_per_s": ("samples/s",),
+    "allocated_bytes": ("peak of allocated GPU memory", "allocated", "allocated"),
+    "mean_allocated_bytes": ("mean of allocated GPU memory", "mean allocated", "mean"),
+    "reserved_bytes": ("reserved GPU memory", "reserved", "reserved"),
     "offloaded_bytes": ("offloaded", "offloaded", "offload"),
     "host_memory_bytes": ("peak of pinned host memory",),
     "stall_s": ("stalls", "stalled", "stalled"),
@@ -173,7 +173,7 @@ _COMPUTED: Final = (
         "fit are of a replay on a GPU without a capacity",
         lambda of: not of.refusal,
     ),
-    *(_metric(name) for name in _METRICS if name != "pool_bytes"),
+    *(_metric(name) for name in _METRICS if name != "reserved_bytes"),
     Column(
         "performance_ratio",
         Scope.GPU,
@@ -187,27 +187,27 @@ _COMPUTED: Final = (
         "as performance_ratio, of feature_iteration_s",
         lambda of: float(of.feature_performance_ratio),
     ),
-    _metric("pool_bytes"),
+    _metric("reserved_bytes"),
     Column(
-        "runtime_bytes",
+        "process_bytes",
         Scope.GPU,
         "process: its GPU memory as nvidia-smi shows it: what is reserved, and context and further handles where the "
         "profile states them",
-        lambda of: of.runtime_bytes,
+        lambda of: of.process_bytes,
         *("GPU memory of the process", "process", "process"),
     ),
     Column(
         "tokens_per_s",
         Scope.GPU,
-        "images_per_s times the tokens of each sequence; empty for networks that read no tokens",
-        lambda of: float(of.tokens * of.metrics.images_per_s) if of.tokens else "",
+        "samples_per_s times the tokens of each sequence; empty for networks that read no tokens",
+        lambda of: float(of.tokens * of.metrics.samples_per_s) if of.tokens else "",
     ),
     Column(
-        "server_images_per_s",
+        "server_samples_per_s",
         Scope.SERVER,
-        "images per second until the last GPU is done",
-        lambda of: float(of.server_images_per_s),
-        "images/s of all GPUs",
+        "samples per second until the last GPU is done",
+        lambda of: float(of.server_samples_per_s),
+        "samples/s of all GPUs",
     ),
     Column(
         "refusal",

@@ -55,7 +55,7 @@ class Comparison:
     def standings(self) -> tuple[Standing, ...]:
         """The policies that fit by time, then memory; equal metrics share a standing, and ranks count policies."""
         fitting = [row for row in self.result.slowest if row.fits]
-        costs = [(row.metrics.iteration_s, row.metrics.max_memory_bytes) for row in fitting]
+        costs = [(row.metrics.iteration_s, row.metrics.allocated_bytes) for row in fitting]
         by_time, by_memory = ranks([time_s for time_s, _ in costs]), ranks([nbytes for _, nbytes in costs])
         found: list[Standing] = []
         for standing in map(Standing, fitting, by_time, by_memory, pareto_front(costs)):

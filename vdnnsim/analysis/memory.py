@@ -67,7 +67,7 @@ def maximum_bytes(trace: IterationTrace, select: Selection | None = None) -> int
     return max(accumulate(deltas, initial=0))
 
 
-def runtime_bytes(trace: IterationTrace, gpu: Gpu) -> int:
+def process_bytes(trace: IterationTrace, gpu: Gpu) -> int:
     """Return the process memory, as nvidia-smi shows it: pool, context and further handles."""
     return trace.pool_bytes + gpu.framework_bytes(trace.plan.handles)
 

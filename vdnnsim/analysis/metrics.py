@@ -44,21 +44,21 @@ class RunMetrics:
     """Metrics of one replay; sizes in bytes, times in seconds.
 
     Attributes:
-        images_per_s: batch size over iteration time.
-        max_memory_bytes, mean_memory_bytes: of bytes in use by the whole network.
-        pool_bytes: what the memory model needed, gaps included.
-        feature_step_mean_memory_bytes: mean over layer steps, the average of the vDNN paper.
+        samples_per_s: batch size over iteration time.
+        allocated_bytes, mean_allocated_bytes: of bytes in use by the whole network.
+        reserved_bytes: what the memory model needed, gaps included.
+        feature_step_mean_allocated_bytes: mean over layer steps, the average of the vDNN paper.
         stall_by_cause: of the compute stream, before or between kernels.
     """
 
     iteration_s: float
-    images_per_s: float
-    max_memory_bytes: int
-    mean_memory_bytes: float
-    pool_bytes: int
+    samples_per_s: float
+    allocated_bytes: int
+    mean_allocated_bytes: float
+    reserved_bytes: int
     peak_by_kind: tuple[tuple[BufferKind, int], ...]
-    feature_max_memory_bytes: int
-    feature_step_mean_memory_bytes: float
+    feature_allocated_bytes: int
+    feature_step_mean_allocated_bytes: float
     feature_iteration_s: float
     offloaded_bytes: int
     prefetched_bytes: int
@@ -70,11 +70,11 @@ class RunMetrics:
         """Return a line for each quantity, with its unit; those of feature extraction are left out."""
         lines = {
             "iteration": format_seconds(self.iteration_s),
-            "samples per second": f"{self.images_per_s:.4g}",
-            "allocated, maximum": format_bytes(self.max_memory_bytes),
+            "samples per second": f"{self.samples_per_s:.4g}",
+            "allocated, maximum": format_bytes(self.allocated_bytes),
             **{f"  {kind.words}": format_bytes(nbytes) for kind, nbytes in self.peak_by_kind},
-            "allocated, mean": format_bytes(self.mean_memory_bytes),
-            "reserved": format_bytes(self.pool_bytes),
+            "allocated, mean": format_bytes(self.mean_allocated_bytes),
+            "reserved": format_bytes(self.reserved_bytes),
             "offloaded": format_bytes(self.offloaded_bytes),
             "prefetched": format_bytes(self.prefetched_bytes),
             "pinned host memory": format_bytes(self.host_memory_bytes),
@@ -111,13 +111,13 @@ def measure(trace: IterationTrace, batch_size: int, pipeline_s: float | None = N
         trace = replace(trace, iteration_s=pipeline_s)
     return RunMetrics(
         iteration_s=trace.iteration_s,
-        images_per_s=batch_size / trace.iteration_s,
-        max_memory_bytes=maximum_bytes(trace),
-        mean_memory_bytes=mean_bytes(trace),
-        pool_bytes=trace.pool_bytes,
+        samples_per_s=batch_size / trace.iteration_s,
+        allocated_bytes=maximum_bytes(trace),
+        mean_allocated_bytes=mean_bytes(trace),
+        reserved_bytes=trace.pool_bytes,
         peak_by_kind=peak_by_kind(trace),
-        feature_max_memory_bytes=maximum_bytes(trace, features_only),
-        feature_step_mean_memory_bytes=step_mean_bytes(trace, features_only),
+        feature_allocated_bytes=maximum_bytes(trace, features_only),
+        feature_step_mean_allocated_bytes=step_mean_bytes(trace, features_only),
         feature_iteration_s=feature_s,
         offloaded_bytes=_copied_bytes(plan, Offload, CollectiveKind.TO_HOST),
         prefetched_bytes=_copied_bytes(plan, Prefetch, CollectiveKind.FROM_HOST),

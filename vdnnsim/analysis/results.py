@@ -6,7 +6,7 @@ from enum import Enum
 
 from vdnnsim.analysis.answer import Answer
 from vdnnsim.analysis.kernel_origins import KernelOrigins
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -83,7 +83,7 @@ class PolicyResult:
 
     def __repr__(self) -> str:
         """Return its numbers; those of its plan would be megabytes."""
-        took, most = format_seconds(self.metrics.iteration_s), format_bytes(self.metrics.max_memory_bytes)
+        took, most = format_seconds(self.metrics.iteration_s), format_bytes(self.metrics.allocated_bytes)
         return f"<{self.policy}: {took}, {most} allocated, {'fits' if self.fits else 'does not fit'}>"
 
     @property
@@ -92,7 +92,7 @@ class PolicyResult:
 
     def held_bytes(self, gpu: Gpu) -> int:
         """Return the process memory, gaps included; of a plan that does not fit, in unlimited memory."""
-        return runtime_bytes(self.trace, gpu)
+        return process_bytes(self.trace, gpu)
 
     @property
     def is_short(self) -> bool:
@@ -106,7 +106,7 @@ class PolicyResult:
             return None
         if self.refusal.pool is not Pool.DEVICE:
             return Shortage.HOST
-        return Shortage.GAPS if self.metrics.max_memory_bytes <= self.refusal.capacity_bytes else Shortage.GPU
+        return Shortage.GAPS if self.metrics.allocated_bytes <= self.refusal.capacity_bytes else Shortage.GPU
 
 
 def slowest_of(rows: Iterable[PolicyResult]) -> PolicyResult:
@@ -201,7 +201,7 @@ class ScenarioResult(Setup):
         """The fastest policy that fits, of equal ones that with the least memory, then one that decided by trials."""
         return min(
             self.fastest_fitting,
-            key=lambda each: (each.metrics.max_memory_bytes, not each.trace.plan.passes),
+            key=lambda each: (each.metrics.allocated_bytes, not each.trace.plan.passes),
             default=None,
         )
 

@@ -227,7 +227,7 @@ class PlanRequest:
         host = replace(self.server.host, dispatch_forward_s=0.0, dispatch_backward_s=0.0, dispatch_library_s=0.0)
         server = replace(self.server, link=measured_link(step, self.server.link), host=host)
         # The next plan will be exceeded by as much.
-        excess = (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes - self.beside_bytes
+        excess = (step.peak_bytes or 0) - predicted.metrics.allocated_bytes - self.beside_bytes
         return replace(self, server=server, seconds=seconds).beside(max(0, excess))
 
     def without_inputs_in_backward(self) -> "PlanRequest":

@@ -31,7 +31,7 @@ class ScriptPlan:
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
         given = sum(each.nbytes for each in planned.loop.schedule.captured.storages if each.given)
-        self.own_bytes = max(0, planned.predicted.metrics.max_memory_bytes - given)
+        self.own_bytes = max(0, planned.predicted.metrics.allocated_bytes - given)
         self._is_first = True
         self._before = 0
 

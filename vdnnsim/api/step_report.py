@@ -145,7 +145,7 @@ class StepReporter:
         time = Difference("time", step.seconds, max(planned_s(trace), hooked_s))
         if step.peak_bytes is None:
             return (time,)
-        return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes + self._beside_bytes)
+        return time, Difference("peak", step.peak_bytes, self._predicted.metrics.allocated_bytes + self._beside_bytes)
 
     def _drifted(self, step: "LiveStep") -> frozenset[str]:
         """Return which of `time` and `peak` were not as planned."""
@@ -220,7 +220,7 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host",
     more = len(again) - _NAMED
     _, host_s = host_seconds(predicted.trace, schedule, host)
     step_s = max(metrics.iteration_s, host_s)
-    peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(step_s)
+    peak, step = format_bytes(metrics.allocated_bytes), format_seconds(step_s)
     others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
     count, pinned = len(schedule.offloaded), format_bytes(schedule.pinned_bytes)
     moved = f"{format_bytes(schedule.offloaded_bytes)} of {count} storage{'s' * (count > 1)}; pinned memory {pinned}"

@@ -19,8 +19,8 @@ from vdnnsim.units import format_bytes, format_seconds
 
 COMPARED: Final = (
     *("network", "batch_size", "policy", "algorithms", "outcome", "time_rank", "memory_rank", "on_front"),
-    *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
-    *("performance_ratio", "pool_bytes", "runtime_bytes", "server_images_per_s", "reason"),
+    *("iteration_s", "samples_per_s", "allocated_bytes", "offloaded_bytes", "host_memory_bytes"),
+    *("performance_ratio", "reserved_bytes", "process_bytes", "server_samples_per_s", "reason"),
 )
 """Columns of `compare.csv`; on several GPUs the numbers are of the slowest one."""
 
@@ -30,7 +30,15 @@ FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse 
 
 
 _LEFT_OUT_FIRST: Final = (
-    *("offloaded_bytes", "images_per_s", "performance_ratio", "rank by memory", "pool_bytes", "runtime_bytes", "rank"),
+    *(
+        "offloaded_bytes",
+        "samples_per_s",
+        "performance_ratio",
+        "rank by memory",
+        "reserved_bytes",
+        "process_bytes",
+        "rank",
+    ),
     "iteration_s",
 )
 """Columns that a narrow terminal drops, in this order."""
@@ -89,14 +97,14 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     standings = comparison.standings
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     beyond = BEYOND if holds_more(comparison.result) else ()
-    memory = byte_scale(COLUMNS[name].number(row) for name in ("max_memory_bytes", *beyond) for row in rows)
+    memory = byte_scale(COLUMNS[name].number(row) for name in ("allocated_bytes", *beyond) for row in rows)
     return (
         Column("rank", tuple(str(each.time_rank) for each in standings)),
         text_column("policy", map(_label, standings), Fold.LABEL),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(comparison.result.workload.graph), rows),
-        quantity_column("max_memory_bytes", rows, memory),
+        quantity_column("allocated_bytes", rows, memory),
         Column("rank by memory", tuple(str(each.memory_rank) for each in standings), header="rank by\nmemory"),
         *(quantity_column(name, rows, memory) for name in beyond),
         quantity_column("offloaded_bytes", rows),
@@ -127,7 +135,7 @@ def comparison_title(comparison: Comparison) -> str:
 
 def _point(standing: Standing) -> str:
     metrics = standing.row.metrics
-    return f"{standing.row.policy} {format_seconds(metrics.iteration_s)} in {format_bytes(metrics.max_memory_bytes)}"
+    return f"{standing.row.policy} {format_seconds(metrics.iteration_s)} in {format_bytes(metrics.allocated_bytes)}"
 
 
 def unranked(comparison: Comparison) -> Iterator[str]:

@@ -68,7 +68,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
     verb = "trains" if result.workload.mode is Mode.TRAINING else "runs"
     held = shown.held_bytes(result.server.gpu)
-    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} allocated)"
+    asked = "" if held == metrics.allocated_bytes else f" ({format_bytes(metrics.allocated_bytes)} allocated)"
     if shown.refusal is not None:
         needed = f"{format_bytes(held)}{asked}"
         pool, reason = {
@@ -98,7 +98,7 @@ def _answer(result: ScenarioResult) -> str:
     gpu, best = result.server.gpu, result.leader
     if best is None:
         return f"{headline(result, result.subject)}."
-    rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
+    rate = rate_text(sample_of(result.workload.graph), best.metrics.samples_per_s)
     if result.captured is not None and not result.captured.base.lifetimes:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
@@ -151,23 +151,23 @@ def verdict(result: ScenarioResult) -> str:
     )
     metrics = first.metrics
     everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else ""
-    same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
+    same = len({(each.metrics.allocated_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     # PyTorch keeps less of a captured model than base(p) does.
-    everything, moved = format_bytes(result.oracle.max_memory_bytes), format_bytes(metrics.host_memory_bytes)
+    everything, moved = format_bytes(result.oracle.allocated_bytes), format_bytes(metrics.host_memory_bytes)
     kept = f", where keeping everything takes {everything}" if result.captured is None else ""
     pinned = f", and {moved} of pinned host memory" if metrics.host_memory_bytes else ""
     return (
         f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
-        f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
+        f"{rate_text(sample_of(result.workload.graph), metrics.samples_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed with unlimited memory. "
-        f"{'At' if same else f'{first.policy} has at'} most {format_bytes(metrics.max_memory_bytes)} of GPU memory "
+        f"{'At' if same else f'{first.policy} has at'} most {format_bytes(metrics.allocated_bytes)} of GPU memory "
         f"{'are ' if same else ''}allocated{kept}{pinned}.{_held(result, first)}"
     )
 
 
 def _held(result: ScenarioResult, row: PolicyResult) -> str:
     """Return the process memory of a policy that fits, by part; empty where it is what was requested."""
-    gpu, asked = result.server.gpu, row.metrics.max_memory_bytes
+    gpu, asked = result.server.gpu, row.metrics.allocated_bytes
     held, pool = row.held_bytes(gpu), row.trace.pool_bytes
     if held == asked:
         return ""

@@ -22,7 +22,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "step of all GPUs",
     "micro_batches": "of a step: those of --accumulate, in a pipeline several for each of them",
     "iteration_s": "seconds of a step",
-    "server_images_per_s": "samples per second of all GPUs",
+    "server_samples_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",
     "flop_ratio": "model FLOPs utilization (MFU): FLOPs without recomputation over what the GPU can do at its peak in "
     "the type in which products are computed, tf32 for convolutions of float32; empty where there is no such peak, or "
@@ -32,9 +32,9 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "communication_s": "seconds of collectives, in part beside kernels",
     "exposed_s": "seconds in which the compute stream waits for collectives",
     "bubble_s": "seconds in which the stages of a pipeline wait for each other, a mean of all ranks",
-    "max_memory_bytes": "allocated: peak of the GPU memory in live buffers of a rank",
-    "pool_bytes": "reserved: what the allocator takes from the device, gaps included",
-    "runtime_bytes": "process: what nvidia-smi shows, with the context of CUDA",
+    "allocated_bytes": "allocated: peak of the GPU memory in live buffers of a rank",
+    "reserved_bytes": "reserved: what the allocator takes from the device, gaps included",
+    "process_bytes": "process: what nvidia-smi shows, with the context of CUDA",
     "memory_bytes": "of one GPU",
     "reason": "why it does not fit, or cannot be",
 }
@@ -57,7 +57,7 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
                 "rank": rank,
                 **_named(each.setup),
                 "iteration_s": each.iteration_s,
-                "server_images_per_s": each.samples_per_s,
+                "server_samples_per_s": each.samples_per_s,
                 "tokens_per_s": rate if ranking.sample.tokens else "",
                 "flop_ratio": "" if each.flop_ratio is None else each.flop_ratio,
                 "kernel_s": each.kernels_s,
@@ -65,9 +65,9 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
                 "communication_s": each.communication_s,
                 "exposed_s": each.exposed_s,
                 "bubble_s": each.bubble_s,
-                "max_memory_bytes": each.asked_bytes,
-                "pool_bytes": each.reserved_bytes,
-                "runtime_bytes": each.held_bytes,
+                "allocated_bytes": each.asked_bytes,
+                "reserved_bytes": each.reserved_bytes,
+                "process_bytes": each.held_bytes,
                 "memory_bytes": memory_bytes,
             }
         )

@@ -51,15 +51,6 @@ def _cell(value: Value | None) -> str:
             return str(value)
 
 
-PRINTED: Final = {
-    "max_memory_bytes": "allocated_bytes",
-    "mean_memory_bytes": "mean_allocated_bytes",
-    "pool_bytes": "reserved_bytes",
-    "runtime_bytes": "process_bytes",
-    "images_per_s": "samples_per_s",
-    "server_images_per_s": "server_samples_per_s",
-}
-"""Names in data frames, by the columns of CSV, which scripts rely on."""
 WIDTH: Final = 100
 """Characters of a table in a notebook."""
 _HTML: Final = '<pre style="line-height: 1.3; font-family: monospace">{code}</pre>'
@@ -103,12 +94,11 @@ class ResultTable(Shown):
     def to_pandas(self) -> "DataFrame":
         """Return the numbers as a pandas DataFrame, in the SI units in which their names end.
 
-        Columns are those of CSV and JSON, but memory is named as it is printed: `allocated_bytes`,
-        `mean_allocated_bytes`, `reserved_bytes` and `process_bytes`; rates are `samples_per_s`, of images or sequences.
+        Columns are those of CSV and JSON; rates are `samples_per_s`, of images or sequences.
         """
         from pandas import DataFrame
 
-        return DataFrame(self._mappings(), columns=list(self.columns)).rename(columns=PRINTED)
+        return DataFrame(self._mappings(), columns=list(self.columns))
 
     def __str__(self) -> str:
         from vdnnsim.report.terminal import unpadded

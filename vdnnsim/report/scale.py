@@ -94,7 +94,7 @@ def per_second(sample: Sample) -> str:
 def rate_cells(rates: Sequence[float | None]) -> list[str]:
     """Return the rates of a column with equal decimals and at least four digits; empty for None."""
     known = [rate for rate in rates if rate is not None]
-    scale = scale_of("images_per_s", known).with_digits(known, digits=4)
+    scale = scale_of("samples_per_s", known).with_digits(known, digits=4)
     return ["" if rate is None else scale.number(rate) for rate in rates]
 
 

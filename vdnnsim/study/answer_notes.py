@@ -32,7 +32,7 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
     row = next(known, None) or replays.row(plain, replays.scenario)
     if isinstance(row, PolicyResult):
         where, live = binding(row.trace)
-        total = row.metrics.max_memory_bytes
+        total = row.metrics.allocated_bytes
         most = [f"{format_bytes(nbytes)} of {what}" for what, nbytes in live if nbytes > LARGE * total]
         yield f"At the peak of the plain loop, in {where}, {format_bytes(total)} are live: {listed(most)}."
     if replays.floor_bytes > replays.room_bytes:

@@ -205,14 +205,14 @@ class AnswerReplays:
         )
         if isinstance(found, str):
             return way
-        in_use = found.metrics.max_memory_bytes + gpu.framework_bytes(found.trace.plan.handles)
+        in_use = found.metrics.allocated_bytes + gpu.framework_bytes(found.trace.plan.handles)
         reason = ""
         if found.refusal is not None and found.shortage is Shortage.HOST:
             reason = f"needs more than the {format_bytes(found.refusal.capacity_bytes)} of {found.refusal.pool.value}"
         return msgspec.structs.replace(
             way,
             iteration_s=iteration_s or found.metrics.iteration_s,
-            allocated_bytes=found.metrics.max_memory_bytes,
+            allocated_bytes=found.metrics.allocated_bytes,
             held_bytes=in_use if is_applied else found.held_bytes(gpu),
             in_pieces=found.shortage is Shortage.GAPS,
             reason=reason,

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.results import Declined, PolicyResult, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
@@ -119,9 +119,9 @@ class _Search:
         """Return the process memory; of plans that reserve all there is, with as much for gaps as these may take."""
         gpu = self._scenario.server.gpu
         return max(
-            int(row.metrics.max_memory_bytes * _WITH_GAPS) + gpu.framework_bytes(row.trace.plan.handles)
+            int(row.metrics.allocated_bytes * _WITH_GAPS) + gpu.framework_bytes(row.trace.plan.handles)
             if self._reserves_ahead(row)
-            else runtime_bytes(row.trace, gpu)
+            else process_bytes(row.trace, gpu)
             for row in rows
         )
 

@@ -43,7 +43,7 @@ class LargestBatch:
 
     Attributes:
         batch_size: images per GPU; 0 where not even one fits.
-        images_per_s: of one GPU until the last is done, of a part where there are parts; None where no batch fits.
+        samples_per_s: of one GPU until the last is done, of a part where there are parts; None where no batch fits.
         refusal: of one image more; None where the largest batch of a scenario fits.
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
         tokens: of the longest sequence with this batch, where that was searched for; 0 where none fits.
@@ -54,7 +54,7 @@ class LargestBatch:
 
     policy: str
     batch_size: int
-    images_per_s: float | None
+    samples_per_s: float | None
     refusal: DoesNotFit | None
     part_size: int | None = None
     kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
@@ -253,7 +253,7 @@ def _hold_against_trials(
     simulators: Simulators, policy: Policy, batch: int, untried: int | None, deadline: Deadline
 ) -> LargestBatch | None:
     """Return the answer by real trials; None where the batch does not fit or the next one does."""
-    images_per_s = refusal = None
+    samples_per_s = refusal = None
     kernels = KernelOrigins()
     if batch > 0:
         simulator = simulators[batch]
@@ -261,7 +261,7 @@ def _hold_against_trials(
         trials = simulator.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
-        images_per_s = batch / max(trial.cost_s for trial in trials)
+        samples_per_s = batch / max(trial.cost_s for trial in trials)
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + simulators.sizes.multiple(policy)
     if untried is None and more <= simulators.sizes.largest:
@@ -271,7 +271,7 @@ def _hold_against_trials(
         elif refusal is None:
             return None
     return LargestBatch(
-        policy.label, batch, images_per_s, refusal, kernels=kernels, untried=untried, late_s=deadline.late_s
+        policy.label, batch, samples_per_s, refusal, kernels=kernels, untried=untried, late_s=deadline.late_s
     )
 
 

@@ -20,7 +20,7 @@ from vdnnsim.study.largest_batch import LargestBatch, Simulators, largest_sizes,
 from vdnnsim.study.longest_sequence import longest_sequences
 
 LARGEST: Final = (
-    *("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"),
+    *("network", "policy", "batch_size", "samples_per_s", "layer", "phase", "refusal", "part_size"),
     "sure_batch_size",
 )
 """Columns of the CSV."""
@@ -55,12 +55,12 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
         simulators, made = Simulators.of_batches(asked), ""
         found = largest_sizes(simulators, limit.begin())
         surely = surely_largest(simulators, found, limit.begin()) if asked.captured is not None else ()
-    rates = rate_cells([each.images_per_s for each in found])
+    rates = rate_cells([each.samples_per_s for each in found])
     for each, rate, sure in zip_longest(found, rates, surely):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         if each.untried is not None:
             refusal = _nothing(each, limit, sample.names)
-        rate_cell = "" if each.images_per_s is None else each.images_per_s
+        rate_cell = "" if each.samples_per_s is None else each.samples_per_s
         part_size = "" if each.part_size is None else each.part_size
         stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
         sure_size = "" if sure is None or sure.no_plan else sure.batch_size

@@ -11,7 +11,7 @@ from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.metrics import bubble_seconds, measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -239,7 +239,7 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
     planned = simulator.planned(policy)
     replayed = simulator.replay(planned.plans, planned.replayed)
     traces, iteration_s = replayed.gpus, replayed.iteration_s
-    held = max(runtime_bytes(each, server.gpu) for each in traces)
+    held = max(process_bytes(each, server.gpu) for each in traces)
     if held > (most := certain_bytes(server.gpu.memory_bytes)) or planned.refusals:
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
         return Refused(setup, f"{whole}; {format_bytes(most)} are sure to fit")
@@ -262,10 +262,10 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
         bubble_s=bubble_seconds(metrics),
         # Winograd's convolutions multiply up to four times less often than is counted.
         flop_ratio=None if flop_ratio is None or flop_ratio > 1 else flop_ratio,
-        asked_bytes=max(each.max_memory_bytes for each in metrics),
+        asked_bytes=max(each.allocated_bytes for each in metrics),
         reserved_bytes=max(each.pool_bytes for each in traces),
         held_bytes=held,
-        peak_by_kind=max(metrics, key=lambda each: each.max_memory_bytes).peak_by_kind,
+        peak_by_kind=max(metrics, key=lambda each: each.allocated_bytes).peak_by_kind,
         trust=trust_in(profile, scenario.workload, origins.seconds, compiled=False),
     )
 

@@ -85,7 +85,7 @@ def _smallest_that_holds(replays: AnswerReplays, row: PolicyResult) -> Server | 
     for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
         gpu = server.gpu
         most = certain_bytes(gpu.memory_bytes)
-        is_small = gpu.memory_bytes <= own or row.metrics.max_memory_bytes + gpu.context_bytes > most
+        is_small = gpu.memory_bytes <= own or row.metrics.allocated_bytes + gpu.context_bytes > most
         if is_small or not server.computes_in(replays.workload.element_type):
             continue
         placed = simulator_of(replays.on(server)).place(row.trace.plan)

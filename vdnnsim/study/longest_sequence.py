@@ -52,7 +52,7 @@ def _with_tokens(found: LargestBatch, scenario: Scenario, step: int) -> LargestB
         found,
         batch_size=batch,
         tokens=found.batch_size * step,
-        images_per_s=found.images_per_s and found.images_per_s * batch / found.batch_size,
+        samples_per_s=found.samples_per_s and found.samples_per_s * batch / found.batch_size,
         untried=found.untried and found.untried * step,
     )
 

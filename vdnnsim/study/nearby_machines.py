@@ -55,7 +55,7 @@ def _of(simulator: Simulator, over: Callable[[float], Simulator], row: PolicyRes
     for capacity in (int(share * gpu.memory_bytes) for share in CAPACITIES):
         free = max(0, capacity - gpu.context_bytes)
         limits = replace(simulator.limits, device_bytes=free, total_bytes=capacity)
-        fits[capacity] = limits.pool_bytes(plan) >= row.metrics.max_memory_bytes and not isinstance(
+        fits[capacity] = limits.pool_bytes(plan) >= row.metrics.allocated_bytes and not isinstance(
             replace(simulator, limits=limits).place(plan), DoesNotFit
         )
     copies = row.metrics.offloaded_bytes > 0

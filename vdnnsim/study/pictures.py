@@ -32,6 +32,15 @@ MOST_PICTURES: Final = 20
 MOST_MARKS: Final = 20
 _OPTIONAL: Final = ("subtitle", "x_label", "y_label", "value", "by", "panels", "where", "marks")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
+_RENAMED: Final = {
+    "images_per_s": "samples_per_s",
+    "max_memory_bytes": "allocated_bytes",
+    "mean_memory_bytes": "mean_allocated_bytes",
+    "pool_bytes": "reserved_bytes",
+    "runtime_bytes": "process_bytes",
+}
+"""Ends of columns' names in files of version 0.1, and what they are called now."""
+_OLD_END = re.compile(rf"({'|'.join(_RENAMED)})\b")
 
 
 def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] = ()) -> tuple[StudyPicture, ...]:
@@ -70,12 +79,21 @@ def _picture(entry: Entry, columns: Sequence[str], words: Collection[str]) -> St
         where=_where(keys["where"], columns) if "where" in keys else (),
         marks=_marks(keys["marks"], keys["x"].text()) if "marks" in keys else (),
         **{each: keys[each].text() for each in ("subtitle", "x_label", "y_label") if each in keys},
-        **{each: keys[each].name(columns, "a column") for each in ("by", "panels") if each in keys},
+        **{each: _column(keys[each], columns) for each in ("by", "panels") if each in keys},
     )
 
 
+def _current(name: str) -> str:
+    return _OLD_END.sub(lambda old: _RENAMED[old[1]], name)
+
+
+def _column(entry: Entry, columns: Sequence[str]) -> str:
+    name = _current(entry.text())
+    return name if name in columns else entry.name(columns, "a column")
+
+
 def _expression(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
-    text = entry.text()
+    text = _current(entry.text())
     parts = factors(text)
     for factor in parts:
         if factor.number is None and factor.column not in columns:
@@ -88,7 +106,7 @@ def _expression(entry: Entry, columns: Sequence[str], words: Collection[str]) ->
 
 
 def _number(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
-    column = entry.name(columns, "a column")
+    column = _column(entry, columns)
     if column in words:
         raise entry.wrong(f"{column!r} holds no numbers, expected a column that does")
     return column
@@ -96,7 +114,8 @@ def _number(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str
 
 def _where(entry: Entry, columns: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     wanted = []
-    for column, values in entry.named_members("columns").items():
+    for written, values in entry.named_members("columns").items():
+        column = _current(written)
         if column not in columns:
             raise entry.wrong(not_one_of(column, columns, "a column"))
         shown = values.items("values") if isinstance(values.value, list) else (values,)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.machines import Offer, Unfit
-from vdnnsim.analysis.memory import maximum_bytes, runtime_bytes
+from vdnnsim.analysis.memory import maximum_bytes, process_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import Setup
 from vdnnsim.cost.machine import lacking_peak
@@ -167,10 +167,10 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         gpu=gpu.name,
         policy=plans[0].policy,
         iteration_s=metrics.iteration_s,
-        samples_per_s=scenario.batches * metrics.images_per_s,
+        samples_per_s=scenario.batches * metrics.samples_per_s,
         asked_bytes=max(map(maximum_bytes, replayed.gpus)),
         reserved_bytes=max(each.pool_bytes for each in replayed.gpus),
-        held_bytes=max(runtime_bytes(each, gpu) for each in replayed.gpus),
+        held_bytes=max(process_bytes(each, gpu) for each in replayed.gpus),
         memory_bytes=profile.server.gpu.memory_bytes,
         **trusted(scenario, profile, plans, simulator.cost_model),
     )

@@ -8,7 +8,7 @@
       gpu.memory: [12 GiB, 24 GiB]
     where: policy != 'vdnn_conv(p)' or gpu.memory >= 24 GiB
     pictures:
-      - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
+      - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: samples_per_s, by: policy}
 
 `scenario` is a path from the study's folder, or a mapping. Without an axis `policy`, the policies of the scenario are
 one. `axes.py` has all axes, `pictures.py` all pictures.

@@ -95,18 +95,25 @@ def _values(
 
 
 _SAME: Final = "none"
-_DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "pool_bytes", "stall_s", "performance_ratio")
+_DIFFERENCES = (
+    "iteration_s",
+    "server_samples_per_s",
+    "allocated_bytes",
+    "reserved_bytes",
+    "stall_s",
+    "performance_ratio",
+)
 
 
 def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table:
     """Return the table of changes, with the unit of throughputs and a note on where all columns are."""
     points = [point for change in changes for point in (change.before, change.after) if not point.error]
-    rates = rate_cells([point.number("server_images_per_s") for point in points])
+    rates = rate_cells([point.number("server_samples_per_s") for point in points])
     shares = percents(point.number("performance_ratio") for point in points)
     shown_of = {id(point): cells for point, *cells in zip(points, rates, shares, strict=True)}
     rows = [row for change in changes for row in _rows(change, shown_of)]
     time, share = COLUMNS["iteration_s"].short, COLUMNS["performance_ratio"].short
-    allocated, reserved, stalled = (COLUMNS[name].short for name in ("max_memory_bytes", "pool_bytes", "stall_s"))
+    allocated, reserved, stalled = (COLUMNS[name].short for name in ("allocated_bytes", "reserved_bytes", "stall_s"))
     header = ("policy", "", "fits", time, unit, allocated, reserved, stalled, share)
     return plain_table(header, rows, everything, (stalled, unit, share, reserved))
 
@@ -123,8 +130,8 @@ def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str,
             "yes" if point.cell("fits") else NOT_FITTING,
             format_seconds(point.number("iteration_s")),
             rate,
-            format_bytes(point.number("max_memory_bytes")),
-            format_bytes(point.number("pool_bytes")),
+            format_bytes(point.number("allocated_bytes")),
+            format_bytes(point.number("reserved_bytes")),
             format_seconds(point.number("stall_s")),
             share,
         )
@@ -148,7 +155,7 @@ def _difference(change: Change, name: str) -> str:
     if name == "performance_ratio":
         return f"{100 * (after - before):+.2g} points"
     share = f"{100 * (after / before - 1):+.1f} %" if before else ""
-    if name == "server_images_per_s":
+    if name == "server_samples_per_s":
         return share
     text: Callable[[float], str] = format_bytes if name.endswith("_bytes") else format_seconds
     amount = f"{'+' if after > before else '-'}{text(abs(after - before))}"

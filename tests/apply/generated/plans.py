@@ -173,4 +173,4 @@ class Captured:
 
 
 def _within(share: float, asked: PlanRequest) -> int:
-    return int(share * asked.planned().predicted.metrics.max_memory_bytes)
+    return int(share * asked.planned().predicted.metrics.allocated_bytes)

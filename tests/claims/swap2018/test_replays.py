@@ -48,7 +48,7 @@ def test_largest_batches_and_their_throughput(swap_runs: ServerRuns) -> None:
     ratio = METRICS.check(claim(metric="largest_batch_ratio", unit="times", **same), swap_runs, "p100_x2")
 
     assert batch.simulated == f"{found.batch_size} images"
-    assert speed.simulated == f"{found.images_per_s:.0f} images/s"
+    assert speed.simulated == f"{found.samples_per_s:.0f} images/s"
     assert ratio.simulated == "1.00 times"
     assert batch.scenario == "scenarios/swap2018_1gpu.yaml"
 
@@ -108,9 +108,9 @@ def test_the_time_of_a_framework_is_added_to_each_iteration(swap_runs: ServerRun
     assert slow.iteration_s(TWO, "alexnet", 16, "none(p)") == pytest.approx(before_s + added_s)
     one = Place("titan_xp", 1)
     found = swap_runs.largest(one, "alexnet", "none(m)")
-    assert found.images_per_s is not None
-    slower_s = found.batch_size / slow.largest_images_per_s(one, "alexnet", "none(m)")
-    assert slower_s == pytest.approx(found.batch_size / found.images_per_s + added_s)
+    assert found.samples_per_s is not None
+    slower_s = found.batch_size / slow.largest_samples_per_s(one, "alexnet", "none(m)")
+    assert slower_s == pytest.approx(found.batch_size / found.samples_per_s + added_s)
 
 
 @pytest.fixture(scope="module")

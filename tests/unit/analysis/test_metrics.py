@@ -59,13 +59,13 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
     assert lines[-2].split() == "waits for an offload 1.00 s".split()
     assert measure(trace, batch_size=8) == RunMetrics(
         iteration_s=4.0,
-        images_per_s=2.0,
-        max_memory_bytes=24,
-        mean_memory_bytes=18.0,
-        pool_bytes=32,
+        samples_per_s=2.0,
+        allocated_bytes=24,
+        mean_allocated_bytes=18.0,
+        reserved_bytes=32,
         peak_by_kind=((MAP, 16), (BufferKind.WORKSPACE, 8)),
-        feature_max_memory_bytes=16,
-        feature_step_mean_memory_bytes=16.0,
+        feature_allocated_bytes=16,
+        feature_step_mean_allocated_bytes=16.0,
         feature_iteration_s=2.0,
         offloaded_bytes=16,
         prefetched_bytes=32,
@@ -78,8 +78,8 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
 def test_metrics_of_base_and_vdnn_all() -> None:
     """Seven kernels of 1 s and one image: 1/7 images a second, 188 B throughout (see the tests of memory)."""
     metrics = measure(toy_trace(Base(), 1), batch_size=1)
-    assert metrics.images_per_s == 1 / 7
-    assert (metrics.max_memory_bytes, metrics.pool_bytes, metrics.mean_memory_bytes) == (188, 188, 188)
+    assert metrics.samples_per_s == 1 / 7
+    assert (metrics.allocated_bytes, metrics.reserved_bytes, metrics.mean_allocated_bytes) == (188, 188, 188)
     assert (metrics.offloaded_bytes, metrics.prefetched_bytes, metrics.host_memory_bytes) == (0, 0, 0)
     assert (metrics.stall_s, metrics.stall_by_cause) == (0, ())
     assert isinstance(metrics.stall_s, float), "seconds are floats, none of them as well"
@@ -164,6 +164,6 @@ def test_stages_of_a_pipeline_wait_for_each_other_and_for_the_last_to_end() -> N
     trace = toy_trace(Base(), 1)
     end_s = trace.iteration_s
     first = measure(replace(trace, iteration_s=end_s - 2), 1, end_s)
-    assert (first.iteration_s, first.images_per_s, first.stall_s) == (end_s, 1 / end_s, 2.0)
+    assert (first.iteration_s, first.samples_per_s, first.stall_s) == (end_s, 1 / end_s, 2.0)
     assert first.feature_iteration_s == measure(trace, 1).feature_iteration_s + 2
     assert bubble_seconds((first, replace(first, stall_by_cause=((StallCause.PIPELINE, 1.0),)))) == 1.5

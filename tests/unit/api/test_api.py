@@ -168,7 +168,7 @@ def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: 
     table = found.to_pandas()
     assert list(table["policy"]) == ["pytorch(p)", "save_on_cpu(p)"]
     assert list(table["iteration_s"]) == [row.metrics.iteration_s for row in found.rows]
-    assert list(table["allocated_bytes"]) == [row.metrics.max_memory_bytes for row in found.rows]
+    assert list(table["allocated_bytes"]) == [row.metrics.allocated_bytes for row in found.rows]
     assert (table["allocated_bytes"] <= table["reserved_bytes"]).all()
     assert (table["reserved_bytes"] < table["process_bytes"]).all()
     assert "NVIDIA GeForce RTX 4090" in str(found)
@@ -223,7 +223,7 @@ def test_a_study_is_loaded_and_computed(tmp_path: Path) -> None:
         "  hardware: titan_x_maxwell\n"
         "  policies: [base(p)]\n"
         "axes: {workload.batch_size: [1, 2, 4]}\n"
-        "pictures: [{name: speed, title: Speed, kind: lines, x: batch_size, y: images_per_s, by: policy}]\n"
+        "pictures: [{name: speed, title: Speed, kind: lines, x: batch_size, y: samples_per_s, by: policy}]\n"
     )
     study = vdnnsim.load(tmp_path / "s.yaml")
     assert isinstance(study, LoadedStudy)

@@ -47,18 +47,18 @@ def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
     )
     assert " of 2 iterations " in done.stdout.partition("- Kernel times: ")[2]
     base, everything = csv_rows(folder / "max.csv")
-    named = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+    named = ("network", "policy", "batch_size", "samples_per_s", "layer", "phase", "refusal", "part_size")
     assert tuple(base) == (*named, "sure_batch_size")
     assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]
     largest = int(base["batch_size"])
     assert 8 < largest < int(everything["batch_size"])
-    assert f"{float(base['images_per_s']):.4g}" in done.stdout
+    assert f"{float(base['samples_per_s']):.4g}" in done.stdout
     for batch_size, fits in ((largest, "true"), (largest + 1, "false")):
         (folder / "run.yaml").write_text(SCENARIO.format(hardware="titan_x_maxwell", batch_size=batch_size))
         vdnnsim("run", "run.yaml", "--out", "out", folder=folder)
         row = csv_rows(folder / "out" / "results.csv")[0]
         assert row["fits"] == fits
-        assert row["images_per_s"] == base["images_per_s"] if fits == "true" else row["refusal"] == base["refusal"]
+        assert row["samples_per_s"] == base["samples_per_s"] if fits == "true" else row["refusal"] == base["refusal"]
     assert base["refusal"].startswith(f"{base['phase']} of {base['layer']} asked for ")
 
 
@@ -67,7 +67,7 @@ def test_a_network_that_fits_at_no_batch(folder: Path) -> None:
     written = vdnnsim("max-batch", "on_small.yaml", "--csv", "max.csv", folder=folder)
     assert done.stdout == written.stdout
     assert "does not fit" in done.stdout
-    assert [(row["batch_size"], row["images_per_s"]) for row in csv_rows(folder / "max.csv")] == [("0", "")] * 2
+    assert [(row["batch_size"], row["samples_per_s"]) for row in csv_rows(folder / "max.csv")] == [("0", "")] * 2
     assert all("asked for" in row["refusal"] for row in csv_rows(folder / "max.csv"))
 
 

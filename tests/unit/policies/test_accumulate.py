@@ -53,7 +53,7 @@ def test_memory_shrinks_with_the_part_and_time_does_not_change(steps: int) -> No
 
     assert maximum_bytes(trace) == 264 + 42 * 4 // steps
     assert trace.iteration_s == 10
-    assert measure(trace, CHAIN.batch_size).images_per_s == 0.4
+    assert measure(trace, CHAIN.batch_size).samples_per_s == 0.4
     assert Counter(op.phase for op in kernels(trace.plan)) == {
         Phase.FORWARD: 4 * steps,
         Phase.BACKWARD_DATA: 3 * steps,

@@ -17,7 +17,7 @@ from tests.toy import (
     toy_setting,
     toy_workload,
 )
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
@@ -62,7 +62,7 @@ def test_kernels_workspace_and_process_memory() -> None:
     assert replayed(Caffe(), workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 357
     # 350 B of the chain, a context of 100 B, and six handles of 5 B.
     gpu = replace(TOY_SERVER.gpu, context_bytes=100, handle_bytes=5)
-    assert runtime_bytes(replayed(Caffe(), toy_workload(toy_chain(2))), gpu) == 480
+    assert process_bytes(replayed(Caffe(), toy_workload(toy_chain(2))), gpu) == 480
 
 
 def test_the_fastest_kernel_within_8_mib_is_taken_else_the_least_workspace() -> None:

@@ -19,9 +19,9 @@ from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.result_table import csv_text
 
 
-def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) -> PolicyResult:
+def like(row: PolicyResult, policy: str, seconds: float, allocated_bytes: int) -> PolicyResult:
     """Another policy, with another time and another maximum."""
-    row = changed(row, "metrics", iteration_s=seconds, max_memory_bytes=max_memory_bytes)
+    row = changed(row, "metrics", iteration_s=seconds, allocated_bytes=allocated_bytes)
     return replace(row, policy=policy)
 
 
@@ -43,17 +43,17 @@ def test_fitting_policies_are_ranked_by_time_and_memory(comparison: Comparison) 
     assert [row.policy for row in comparison.unfit] == ["keep(p)"]
     # The columns are fixed.
     rows = list(csv.DictReader(StringIO(csv_text(COMPARED, comparison_rows(comparison)))))
-    promised = """network batch_size policy algorithms outcome time_rank memory_rank on_front iteration_s images_per_s
-        max_memory_bytes offloaded_bytes host_memory_bytes performance_ratio pool_bytes runtime_bytes
-        server_images_per_s reason"""
+    promised = """network batch_size policy algorithms outcome time_rank memory_rank on_front iteration_s samples_per_s
+        allocated_bytes offloaded_bytes host_memory_bytes performance_ratio reserved_bytes process_bytes
+        server_samples_per_s reason"""
     assert tuple(promised.split()) == COMPARED
     assert [row["policy"] for row in rows] == ["quick(p)", "move(m)", "dyn", "late(p)", "keep(p)", "picky"]
     assert [row["outcome"] for row in rows] == [*["fits"] * 4, "does not fit", "no plan"]
     numbers = "toy 1 move(m) m fits 2 1 true 8.0 0.125 60 10 10 0.75 60 60 0.125"
     assert list(rows[1].values()) == [*numbers.split(), ""]
-    assert (rows[4]["max_memory_bytes"], rows[4]["runtime_bytes"]) == ("1020", "1020")
+    assert (rows[4]["allocated_bytes"], rows[4]["process_bytes"]) == ("1020", "1020")
     assert rows[4]["reason"].startswith("backward weights of conv1 asked for 990 B")
-    assert (rows[5]["iteration_s"], rows[5]["runtime_bytes"], rows[5]["reason"]) == ("", "", "expects two GPUs")
+    assert (rows[5]["iteration_s"], rows[5]["process_bytes"], rows[5]["reason"]) == ("", "", "expects two GPUs")
 
 
 def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:

@@ -18,8 +18,8 @@ from vdnnsim.report.findings import budgets, caption, comparison, conclusions, h
 from vdnnsim.report.run.page import profiling
 
 
-def faster(row: PolicyResult, seconds: float, max_memory_bytes: int = 60, policy: str = "") -> PolicyResult:
-    row = changed(row, "metrics", iteration_s=seconds, max_memory_bytes=max_memory_bytes)
+def faster(row: PolicyResult, seconds: float, allocated_bytes: int = 60, policy: str = "") -> PolicyResult:
+    row = changed(row, "metrics", iteration_s=seconds, allocated_bytes=allocated_bytes)
     return replace(row, policy=policy or row.policy)
 
 

@@ -65,12 +65,12 @@ def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
         "refusal": None,
         "performance_ratio": 0.75,
         "feature_performance_ratio": 4.0 / 6.0,
-        "server_images_per_s": 0.125,
+        "server_samples_per_s": 0.125,
         "host_issue_s": 0.5,
         "passes": [{"name": "all(m)", "fits": True, "cost_s": 8.0}, {"name": "base(p)", "fits": False, "cost_s": 2.0}],
         "passes_s": 10.0,
     }
-    assert facts["oracle"]["max_memory_bytes"] == 1020
+    assert facts["oracle"]["allocated_bytes"] == 1020
 
 
 def test_refusal_in_the_manifest(result: ScenarioResult) -> None:

@@ -19,7 +19,7 @@ def test_the_largest_number_decides_the_unit() -> None:
     scale = byte_scale((3 * 2**30, 2**29))
     assert (scale.text(3 * 2**30), scale.number(2**29)) == ("3.00 GiB", "0.50")
     assert (byte_scale((60.0,)).text(31.25), byte_scale(()).text(0)) == ("31 B", "0 B")
-    assert scale_of("images_per_s", (0.125,)).number(0.125) == "0.12"
+    assert scale_of("samples_per_s", (0.125,)).number(0.125) == "0.12"
     # 122 s are long enough for one decimal; 0.312 s need three, and 0.05 s four. Of nothing there are no digits.
     values = (122.04, 0.312, 0.0)
     assert [time_scale(values).with_digits(values).number(value) for value in values] == ["122.040", "0.312", "0.000"]
@@ -66,4 +66,4 @@ def test_rates_of_sequences_have_their_unit_everywhere(result: ScenarioResult, m
     assert wide[3].split()[:2] == ["time", "sequences"]
     assert "too narrow for offloaded, stalled, sequences/s; results.csv has all" in " ".join(narrow)
     row = dict(zip(RUN, result_rows(sequences)[0], strict=True))
-    assert (row["images_per_s"], row["tokens_per_s"]) == (0.125, 128.0)
+    assert (row["samples_per_s"], row["tokens_per_s"]) == (0.125, 128.0)

@@ -101,7 +101,7 @@ def test_written_snapshot_replays_to_the_same_peaks(tmp_path: Path, words: str, 
     assert recording.settings == words
     assert start.requested == {}
     peaks = replay(recording, start, model).peaks
-    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
+    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.allocated_bytes, row.trace.pool_bytes)
     assert agrees(recording, start, settings)
 
 
@@ -114,7 +114,7 @@ def test_a_captured_step_is_written_as_often_as_it_is_placed(tmp_path: Path) -> 
     (row,) = result.results
     recording, start, settings = read_back(result, tmp_path)
     peaks = replay(recording, start, MemoryModel.PYTORCH).peaks
-    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
+    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.allocated_bytes, row.trace.pool_bytes)
     assert agrees(recording, start, settings)
     content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
     taken = [each for each in content["device_traces"][0] if each["action"] == "alloc"]

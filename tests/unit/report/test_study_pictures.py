@@ -39,7 +39,7 @@ def test_rows_cells_and_axes_of_pictures() -> None:
     assert (axis.place("titan"), axis.place("h200")) == (0.0, 1.0)
     assert study_axis("x", [1.0], "what x is").label == "what x is"
     # More speed and less of anything else is better.
-    columns = ("images_per_s", "performance_ratio", "max_memory_bytes")
+    columns = ("samples_per_s", "performance_ratio", "allocated_bytes")
     assert [best(each, (1.0, 2.0)) for each in columns] == [2.0, 2.0, 1.0]
 
 
@@ -50,7 +50,7 @@ def test_rows_cells_and_axes_of_pictures() -> None:
         ("link.bandwidth_bytes_per_s", 12.8e9, "bandwidth of the host link, each way, GB/s", "12.8"),
         ("stall_s", 0.0125, "stalls, ms", "12.5"),
         ("gpu.peak.float32_flop_per_s", 7e12, "gpu.peak.float32 flop per s, TFLOP/s", "7"),
-        ("images_per_s", 1234.56, "images/s", "1235"),
+        ("samples_per_s", 1234.56, "samples/s", "1235"),
         ("performance_ratio", 0.988, "speed, % of that with unlimited memory", "98.8"),
         ("performance_ratio", 0.996, "speed, % of that with unlimited memory", "99.6"),
         ("performance_ratio", 0.9999, "speed, % of that with unlimited memory", "99.9"),
@@ -68,17 +68,17 @@ GIB = 2**30
 
 
 def row(policy: str, batch: int, speed: float, *, fits: bool = True, hardware: str = "one") -> StudyCells:
-    memory = {"gpu.memory_bytes": 12 * GIB, "max_memory_bytes": batch * GIB}
-    return {"policy": policy, "batch_size": batch, "images_per_s": speed, "fits": fits, "hardware": hardware, **memory}
+    memory = {"gpu.memory_bytes": 12 * GIB, "allocated_bytes": batch * GIB}
+    return {"policy": policy, "batch_size": batch, "samples_per_s": speed, "fits": fits, "hardware": hardware, **memory}
 
 
 ROWS = [
     *(row("slow", 1, 10.0), row("slow", 2, 12.0), row("slow", 4, 14.0)),
     *(row("fast", 1, 20.0), row("fast", 2, 24.0, fits=False), row("fast", 4, 28.0, fits=False)),
 ]
-LINES = StudyPicture("speed", "what to see", PictureKind.LINES, "batch_size", "images_per_s", by="policy")
-MAP = StudyPicture("map", "what to see", PictureKind.HEAT_MAP, "batch_size", "policy", value="images_per_s")
-PARETO = StudyPicture("front", "what to see", PictureKind.PARETO, "max_memory_bytes", "images_per_s", by="policy")
+LINES = StudyPicture("speed", "what to see", PictureKind.LINES, "batch_size", "samples_per_s", by="policy")
+MAP = StudyPicture("map", "what to see", PictureKind.HEAT_MAP, "batch_size", "policy", value="samples_per_s")
+PARETO = StudyPicture("front", "what to see", PictureKind.PARETO, "allocated_bytes", "samples_per_s", by="policy")
 
 
 def drawn(axes: Axes, marker: str) -> list[tuple[float, float]]:
@@ -100,14 +100,14 @@ def written(axes: Axes) -> list[str]:
 
 
 def test_a_line_marks_the_last_point_that_fits() -> None:
-    """Of "fast" only the batch of 1 fits: there stands the bar, at its 20 images/s; the other points are hollow."""
+    """Of "fast" only the batch of 1 fits: there stands the bar, at its 20 samples/s; the other points are hollow."""
     figure = lines_figure(ROWS, LINES)
     (axes,) = figure.axes
     assert drawn(axes, "|") == [(1.0, 20.0)]
     hollow = [line for line in axes.lines if line.get_marker() == "s" and line.get_markerfacecolor() == "white"]
     assert [np.asarray(line.get_xdata()).tolist() for line in hollow] == [[2.0], [4.0]]
     assert legend(figure) == ["slow", "fast", "does not fit", "boundary of what fits"]
-    assert axes.get_ylabel() == "images/s"
+    assert axes.get_ylabel() == "samples/s"
     assert figure.get_supxlabel() == "batch size"
     assert [text.get_text() for text in figure.texts][:2] == [
         "what to see",
@@ -128,7 +128,7 @@ def test_speeds_have_a_line_at_the_oracular_baseline() -> None:
     (axes,) = lines_figure(rows, replace(LINES, y="performance_ratio")).axes
     assert any(np.asarray(line.get_ydata()).tolist() == [100.0, 100.0] and line.is_dashed() for line in axes.lines)
     # 10 and 12 images/s over batches of 1 and 2 are 10 and 6.
-    picture = replace(LINES, y="images_per_s / batch_size", y_label="images/s for one")
+    picture = replace(LINES, y="samples_per_s / batch_size", y_label="images/s for one")
     (axes,) = lines_figure(ROWS[:2], picture).axes
     assert drawn(axes, "o") == [(1.0, 10.0), (2.0, 6.0)]
     assert axes.get_ylabel() == "images/s for one"
@@ -172,7 +172,7 @@ def test_each_cell_names_its_best_policy() -> None:
     assert written(axes) == ["fast\n20", "slow\n12", "slow\n14"]
     assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [SERIES_COLORS[number] for number in (1, 0, 0)]
     assert legend(figure) == ["slow", "fast"]
-    assert figure.texts[1].get_text() == "6 points; in each cell images/s, of the best policy that fits"
+    assert figure.texts[1].get_text() == "6 points; in each cell samples/s, of the best policy that fits"
 
 
 def test_a_pareto_picture_has_the_capacity_and_the_front() -> None:

@@ -159,7 +159,7 @@ def test_the_batch_of_the_answer_fits_and_one_more_does_not(large: tuple[Scenari
     assert way.fits
     for batch, fits in ((way.batch_size, True), (way.batch_size + 1, False)):
         row = run_scenario(asked(CapturedModel(chain(batch)), MIB)).results[0]
-        assert (row.metrics.max_memory_bytes * 1.05 <= MIB) is fits
+        assert (row.metrics.allocated_bytes * 1.05 <= MIB) is fits
 
 
 def test_micro_batches_of_the_answer_take_what_a_replay_of_all_takes(
@@ -177,13 +177,13 @@ def test_micro_batches_of_the_answer_take_what_a_replay_of_all_takes(
     assert row.held_bytes(scenario.server.gpu) == way.held_bytes
     fewer = next(n for n in range(way.rounds - 1, 0, -1) if 20_000 % n == 0)
     least = scenario.captured.workload(20_000 // fewer, fewer)
-    assert run_scenario(replace(scenario, workload=least)).results[0].metrics.max_memory_bytes * 1.05 > MIB
+    assert run_scenario(replace(scenario, workload=least)).results[0].metrics.allocated_bytes * 1.05 > MIB
 
 
 def test_policies_are_replayed_in_the_pool_of_apply() -> None:
     """Where `pytorch` lacks a byte, one that offloads its maps fits, holds less, and is a command."""
     model = CapturedModel(chain(200_000), chain(100_000))
-    needed = run_scenario(asked(model, 64 * MIB)).results[0].metrics.max_memory_bytes
+    needed = run_scenario(asked(model, 64 * MIB)).results[0].metrics.allocated_bytes
     result, made = answered(asked(model, needed))
     (way,) = of(made, Change.POLICY, "save_on_cpu(p)")
     assert way.fits
@@ -198,7 +198,7 @@ def test_policies_are_replayed_in_the_pool_of_apply() -> None:
 def test_faster_ways_are_shown_where_a_slow_policy_fits() -> None:
     """In a tenth more than save_on_cpu takes: it fits, micro-batches are faster; what is slower is not shown."""
     model = CapturedModel(chain(200_000), chain(100_000))
-    needed = run_scenario(asked(model, 64 * MIB, "save_on_cpu")).results[0].metrics.max_memory_bytes
+    needed = run_scenario(asked(model, 64 * MIB, "save_on_cpu")).results[0].metrics.allocated_bytes
     result, made = answered(asked(model, int(needed * 1.1), "pytorch", "save_on_cpu"))
     assert (result.fits_surely, result.may_be_faster) == (True, True)
     heading, table, *_ = blocks_of(result)
@@ -270,7 +270,7 @@ def paired(n: int) -> CapturedStep:
 
 def test_micro_batches_of_samples_that_are_compared_come_behind_all_that_compute_the_same() -> None:
     """Half of 20,000 images has a quarter of their pairs; in 1.5 times what it takes it is the fastest that fits."""
-    half = run_scenario(asked(CapturedModel(paired(10_000)), 64 * MIB)).results[0].metrics.max_memory_bytes
+    half = run_scenario(asked(CapturedModel(paired(10_000)), 64 * MIB)).results[0].metrics.allocated_bytes
     result, made = answered(asked(CapturedModel(paired(20_000), paired(10_000)), half * 3 // 2))
     (way,) = of(made, Change.MICRO_BATCHES)
     others = [each for each in made.ways if each.fits and each.change is Change.POLICY]

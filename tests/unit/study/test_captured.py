@@ -56,7 +56,7 @@ def test_the_tokens_of_several_captures_are_an_axis(folder: Path) -> None:
         write_captured_step(sequences(tokens), folder / f"t{tokens}.step.json")
     table = rows(folder, "{step: [t8.step.json, t4096.step.json]}", "workload.tokens: [8, 4096, 9]")
     assert [each["tokens"] for each in table] == ["8", "4096", "9"]
-    used = [int(each["max_memory_bytes"]) for each in table[:2]]
+    used = [int(each["allocated_bytes"]) for each in table[:2]]
     assert used[1] - used[0] > 7 * 4096**2
     assert "was captured on sequences of 8 and 4096 tokens, found 9" in table[2]["error"]
 
@@ -65,10 +65,10 @@ def test_the_batch_of_two_captures_is_an_axis(folder: Path) -> None:
     """Computed in two processes; a row of a batch that was captured is that of a study of the capture alone."""
     table = rows(folder, TWO, "workload.batch_size: [2, 3, 4]", workers=2)
     assert [(each["network"], each["batch_size"]) for each in table] == [("chain", n) for n in "234"]
-    used = [int(each["max_memory_bytes"]) for each in table]
+    used = [int(each["allocated_bytes"]) for each in table]
     assert used == sorted(used)
     (alone,) = rows(folder, "{step: chain4.step.json}", "gpus: [1]")
-    for key in ("error", "batch_size", "iteration_s", "pool_bytes"):
+    for key in ("error", "batch_size", "iteration_s", "reserved_bytes"):
         assert alone[key] == table[2][key]
 
 
@@ -104,7 +104,7 @@ def test_what_if_varies_the_batch_and_refuses_the_rest(folder: Path) -> None:
     (folder / "x.yaml").write_text("\n".join(line[2:] for line in text.splitlines()))
     base, types = read_scenario(Path("x.yaml")), known_policies()
     (change,) = what_if(base, folder, ["workload.batch_size=50"], types)
-    assert change.before.number("max_memory_bytes") < change.after.number("max_memory_bytes")
+    assert change.before.number("allocated_bytes") < change.after.number("allocated_bytes")
     with pytest.raises(StudyError, match=r"^--set: 'workload\.optimizer': chain was captured, and its file states it"):
         what_if(base, folder, ["workload.optimizer=adam"], types)
 

@@ -21,7 +21,7 @@ axes:
 """
 PICTURE = """\
 pictures:
-  - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
+  - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: samples_per_s, by: policy}
 """
 
 
@@ -71,7 +71,7 @@ def test_a_machine_that_is_wrong_fails_its_points_alone(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("kind: lines", "kind: heat_map, value: refusal", "value: 'refusal' holds no numbers, expected a column that"),
-        ("y: images_per_s", "y: 2 * policy", "y: 'policy' holds no numbers, expected a column that"),
+        ("y: samples_per_s", "y: 2 * policy", "y: 'policy' holds no numbers, expected a column that"),
         # What only rows can show.
         (", by: policy", "", "picture 'speed': found two points of one line at gpu.memory_bytes"),
         ("by: policy", "where: {policy: dyn}", "picture 'speed': found no row to draw"),

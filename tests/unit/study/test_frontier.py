@@ -171,7 +171,7 @@ def test_a_planner_that_reserves_ahead_goes_from_its_least_plan_to_what_it_uses(
     profile = shipped_profile("rtx_4090")
     asked = scenario_of(CapturedModel(chain(2_000_000)), "x", profile, (Optimal(),))
     found = find_frontier(asked, Optimal(), 3, Steps())
-    most = run_scenario(asked).results[0].metrics.max_memory_bytes
+    most = run_scenario(asked).results[0].metrics.allocated_bytes
     assert found.points[-1].capacity_bytes == int(1.05 * most) + profile.server.gpu.context_bytes
     assert found.points[0].capacity_bytes < found.points[-1].capacity_bytes
     assert found.points[-1].plan.offloaded_bytes == 0

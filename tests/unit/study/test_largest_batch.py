@@ -78,7 +78,7 @@ def test_each_policy_has_its_largest_batch() -> None:
         at = changed(asked, "workload", batch_size=each.batch_size)
         (row,) = run_scenario(replace(at, policies=(policy,))).results
         assert row.fits
-        assert each.images_per_s == row.metrics.images_per_s
+        assert each.samples_per_s == row.metrics.samples_per_s
 
 
 def test_refusals_and_policies_with_trials() -> None:
@@ -109,7 +109,7 @@ def test_a_network_that_fits_at_no_batch_is_a_result(free_bytes: int, batch_size
     context_bytes = asked.server.gpu.memory_bytes - free_bytes
     (found,) = largest_batches(changed(asked, "server.gpu", context_bytes=context_bytes))
     assert found.batch_size == batch_size
-    assert (found.images_per_s is None) == (batch_size == 0)
+    assert (found.samples_per_s is None) == (batch_size == 0)
     assert found.refusal is not None
 
 
@@ -118,7 +118,7 @@ def test_a_batch_in_parts_has_no_limit_but_its_parts_have() -> None:
     (none,) = largest_batches(scenario(NONE))
     (found,) = largest_batches(scenario(Accumulate(algorithms=LEAST)))
     assert (found.policy, found.batch_size, found.part_size) == ("accumulate(m)", LARGEST_BATCH, 9)
-    assert (found.refusal, found.images_per_s) == (None, none.images_per_s)
+    assert (found.refusal, found.samples_per_s) == (None, none.samples_per_s)
     (found,) = largest_batches(scenario(Accumulate(algorithms=LEAST), memory_bytes=768 + 103))
     assert (found.policy, found.batch_size, found.part_size) == ("accumulate(m)", 0, None)
     assert found.refusal is not None
@@ -144,7 +144,7 @@ def test_host_memory_limits_the_batch() -> None:
     assert found.batch_size == 9
     assert found.stopped_by == ("fc", "backward data")
     results = run_scenario(changed(together, "workload", batch_size=9)).results
-    assert found.images_per_s == min(row.metrics.images_per_s for row in results)
+    assert found.samples_per_s == min(row.metrics.samples_per_s for row in results)
 
 
 def test_buckets_of_gradients_take_memory_from_the_batch() -> None:
@@ -233,7 +233,7 @@ def test_a_search_at_its_deadline_returns_its_bounds() -> None:
 def test_a_search_without_time_plans_nothing(limit_s: float) -> None:
     slow = SlowAt(number=0, tried=[], clock=Clock())
     (found,) = limited(slow, limit_s=limit_s)
-    assert (found.batch_size, found.images_per_s, found.untried) == (0, None, LARGEST_BATCH + 1)
+    assert (found.batch_size, found.samples_per_s, found.untried) == (0, None, LARGEST_BATCH + 1)
     assert not slow.tried
 
 
@@ -249,7 +249,7 @@ def test_a_policy_that_plans_differently_each_time_has_bounds_alone(monkeypatch:
     (answer,) = largest_batches(scenario(NONE))
     monkeypatch.setattr("vdnnsim.study.largest_batch._hold_against_trials", lambda *_: None)
     (found,) = largest_batches(scenario(NONE), Deadline.after(1_000))
-    assert (found.batch_size, found.untried, found.images_per_s) == (answer.batch_size, answer.batch_size + 1, None)
+    assert (found.batch_size, found.untried, found.samples_per_s) == (answer.batch_size, answer.batch_size + 1, None)
 
 
 @st.composite

@@ -123,7 +123,7 @@ def test_captures_at_three_lengths_say_where_the_longest_lies_which_is_captured(
     assert captures.asked == [[192, 448, 704], [found.tokens, found.size + 64]]
     assert is_edge(captures, found.size, 64)
     assert "captures at 192, 448, 704 and 1024" in source
-    assert found.images_per_s is not None
+    assert found.samples_per_s is not None
     assert found.batch_size == 2
 
 
@@ -183,7 +183,7 @@ def test_a_model_that_takes_no_longer_sequences_says_so() -> None:
 def test_a_search_that_ends_early_says_how_far_it_came() -> None:
     captures = Captures(sequences, 1024, 100 * 2**20)
     (found,), _ = longest_sequences(captures.scenario, Deadline.after(0.0))
-    assert (found.size, found.images_per_s) == (0, None)
+    assert (found.size, found.samples_per_s) == (0, None)
     assert found.untried is not None
     assert found.untried % 64 == 0
 

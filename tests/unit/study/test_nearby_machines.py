@@ -43,7 +43,7 @@ def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: py
     assert found["vdnn_all(p)", 2.0][there] == again.results[1].metrics.iteration_s
     for policy, metrics in (("base(p)", base), ("vdnn_all(p)", everything)):
         for size, seconds in found[policy, 1.0].items():
-            assert (seconds is not None) == (metrics.max_memory_bytes <= size)
+            assert (seconds is not None) == (metrics.allocated_bytes <= size)
     monkeypatch.setattr(module, "MOST_OPERATIONS", 0)
     assert {each.policy for each in nearby(scenario, result)} == {"base(p)", "vdnn_dyn"}
     lost = changed(result.results[2], "metrics", iteration_s=9.0)
@@ -64,7 +64,7 @@ def test_each_capacity_is_placed_for_itself(tmp_path: Path, model: MemoryChoice)
         return changed(replace(read, memory_model=model, policies=(policy,)), "server.gpu", memory_bytes=memory_bytes)
 
     scenario = on(2**30)
-    scenario = on(read.server.gpu.context_bytes + run_scenario(scenario).results[0].metrics.max_memory_bytes)
+    scenario = on(read.server.gpu.context_bytes + run_scenario(scenario).results[0].metrics.allocated_bytes)
     found = nearby(scenario, run_scenario(scenario))[0].iteration_s
 
     assert {seconds is None for _, seconds in found} == {True, False}

@@ -42,6 +42,18 @@ def test_a_picture_with_all_of_its_keys(tmp_path: Path) -> None:
     )
 
 
+def test_columns_may_have_the_names_of_version_0_1(tmp_path: Path) -> None:
+    """`images_per_s` is `samples_per_s` now, in expressions and with `server_` before it; `pool_bytes` reserved."""
+    (picture,) = read(
+        tmp_path,
+        "[{name: old, title: Old, kind: heat_map, x: max_memory_bytes, y: batch_size / images_per_s, by: pool_bytes, "
+        "value: server_images_per_s, where: {runtime_bytes: 1}}]",
+        ("allocated_bytes", "batch_size", "samples_per_s", "server_samples_per_s", "reserved_bytes", "process_bytes"),
+    )
+    assert (picture.x, picture.y, picture.by) == ("allocated_bytes", "batch_size / samples_per_s", "reserved_bytes")
+    assert (picture.value, picture.where) == ("server_samples_per_s", (("process_bytes", ("1",)),))
+
+
 @pytest.mark.parametrize("mark", ["[0, 0]", "{}", "x" * 2000, "~"])
 def test_a_mark_that_is_no_quantity_is_refused_in_a_short_line(tmp_path: Path, mark: str) -> None:
     """An attack had a message of 9,000 characters."""
@@ -56,7 +68,7 @@ def test_a_mark_that_is_no_quantity_is_refused_in_a_short_line(tmp_path: Path, m
         ("gpu.memory_bytes", "12 GiB", 12 * 2**30),
         ("iteration_s", "20 ms", 0.02),
         ("gpu.peak.float32_flop_per_s", "7 TFLOP/s", 7e12),
-        ("images_per_s", "100", 100.0),
+        ("samples_per_s", "100", 100.0),
         ("batch_size", "64", 64.0),
         ("7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s", "547", 547.0),
     ],

@@ -79,8 +79,8 @@ def test_a_damaged_database_is_refused_and_kept(tmp_path: Path, where: int) -> N
     ("rows", "statement", "message"),
     [
         (0, "CREATE TABLE points (key TEXT)", "is not a database of a study"),
-        # `images_per_s` was of all GPUs together then.
-        (1, "ALTER TABLE points DROP COLUMN server_images_per_s", "was written by another version of vdnnsim"),
+        # `samples_per_s` was of all GPUs together then.
+        (1, "ALTER TABLE points DROP COLUMN server_samples_per_s", "was written by another version of vdnnsim"),
     ],
 )
 def test_a_database_of_others_is_refused_and_kept(tmp_path: Path, rows: int, statement: str, message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.claims.public2026.measurements import (
     ESTIMATED_HARDWARE,
     MEMORY_HARDWARE,
@@ -136,7 +136,7 @@ class PublicRuns:
         self._check_library(script, workload)
         trace = self._trace(workload, row)
         if not script.counts_from:
-            return runtime_bytes(trace, self._server(row).gpu) + ahead
+            return process_bytes(trace, self._server(row).gpu) + ahead
         return trace.pool_bytes + ahead - (_bytes_before(trace, row) if script.counts_from == "batches" else 0)
 
     def _check_library(self, script: Series, workload: Workload) -> None:

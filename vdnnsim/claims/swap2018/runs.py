@@ -56,20 +56,20 @@ class FirstRow:
 
     place: Place
     batch_size: int
-    images_per_s: float
+    samples_per_s: float
 
     @property
     def iteration_s(self) -> float:
-        return self.batch_size / self.images_per_s
+        return self.batch_size / self.samples_per_s
 
 
 def first_row(hardware: str) -> FirstRow | None:
     """Return the first row of the table of a machine; None if it has none."""
     for place, rows in TABLES_OF_SPEED.values():
         if place.hardware == hardware:
-            batch_size, (images_per_s, _, _) = next(iter(rows.items()))
-            assert images_per_s is not None, "the first row of each table fits"
-            return FirstRow(place, batch_size, images_per_s)
+            batch_size, (samples_per_s, _, _) = next(iter(rows.items()))
+            assert samples_per_s is not None, "the first row of each table fits"
+            return FirstRow(place, batch_size, samples_per_s)
     return None
 
 
@@ -132,11 +132,11 @@ class ServerRuns:
         (found,) = largest_batches(self.scenario(place, network, _FIRST_GUESS, (policy,)))
         return found
 
-    def largest_images_per_s(self, place: Place, network: str, policy: str) -> float:
+    def largest_samples_per_s(self, place: Place, network: str, policy: str) -> float:
         """Images per second of a GPU at its largest batch."""
         found = self.largest(place, network, policy)
-        assert found.images_per_s is not None, f"{network} fits on {place.hardware} with no batch"
-        return found.images_per_s
+        assert found.samples_per_s is not None, f"{network} fits on {place.hardware} with no batch"
+        return found.samples_per_s
 
 
 def iteration_of(scenario: Scenario) -> Iteration:
@@ -152,7 +152,7 @@ def _metric(words: str, compute: Callable[[ServerRuns, tuple[Place, str], int, C
 _NAMED: Final[Mapping[str, Metric]] = {
     "largest_batch": _metric("largest batch", lambda r, at, _, q: r.largest(*at, q.policy).batch_size),
     "largest_batch_throughput": _metric(
-        "throughput at the largest batch", lambda r, at, _, q: r.largest_images_per_s(*at, q.policy)
+        "throughput at the largest batch", lambda r, at, _, q: r.largest_samples_per_s(*at, q.policy)
     ),
     "largest_batch_ratio": _metric(
         "largest batch", lambda r, at, _, q: r.largest(*at, q.policy).batch_size / r.largest(*at, q.baseline).batch_size

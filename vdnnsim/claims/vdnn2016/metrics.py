@@ -32,17 +32,17 @@ PAPER_CAPACITY_BYTES = 12 * GIB
 
 def baseline_bytes(runs: VdnnRuns, case: NetworkBatch) -> float:
     """The network-wide allocation of the baseline, whole network."""
-    return runs.of_plan(*case, ORACLE).metrics.max_memory_bytes
+    return runs.of_plan(*case, ORACLE).metrics.allocated_bytes
 
 
 def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Reduction of the mean over layer steps of feature extraction against the whole baseline."""
-    return 1 - runs.of_plan(*case, policy).metrics.feature_step_mean_memory_bytes / baseline_bytes(runs, case)
+    return 1 - runs.of_plan(*case, policy).metrics.feature_step_mean_allocated_bytes / baseline_bytes(runs, case)
 
 
 def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Reduction of the mean over time of the whole network against the baseline."""
-    return 1 - runs.result(*case, policy).metrics.mean_memory_bytes / baseline_bytes(runs, case)
+    return 1 - runs.result(*case, policy).metrics.mean_allocated_bytes / baseline_bytes(runs, case)
 
 
 def unused_share(runs: VdnnRuns, case: NetworkBatch) -> float:
@@ -74,7 +74,7 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
 def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) -> float:
     """Peak of GPU memory: `whole`, or `features_weights_once`, without classifier and dW."""
     if reading == "whole":
-        return runs.of_plan(*case, policy).metrics.max_memory_bytes
+        return runs.of_plan(*case, policy).metrics.allocated_bytes
 
     def counted(buffer: Buffer) -> bool:
         return features_only(buffer) and buffer.kind is not BufferKind.WEIGHT_GRADIENT
@@ -85,7 +85,7 @@ def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) ->
 def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of pinned host memory in all memory of a policy, GPU memory at its peak."""
     metrics = runs.of_plan(*case, policy).metrics
-    return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.max_memory_bytes)
+    return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.allocated_bytes)
 
 
 def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -173,7 +173,7 @@ def _metric(words: str, compute: Callable[[VdnnRuns, NetworkBatch, Claim], Any],
 
 
 def _max_memory(runs: VdnnRuns, case: NetworkBatch, claim: Claim) -> float:
-    return runs.of_plan(*case, claim.policy).metrics.max_memory_bytes
+    return runs.of_plan(*case, claim.policy).metrics.allocated_bytes
 
 
 def _best(
@@ -190,12 +190,12 @@ _NAMED: Final[Mapping[str, Metric]] = {
     "unused_share": _metric("share that no single layer uses", lambda r, c, _: unused_share(r, c)),
     "fits": _metric("fits", lambda r, c, q: "yes" if r.of_plan(*c, q.policy).fits else "no"),
     "feature_max_memory": _metric(
-        "maximum memory, feature extraction", lambda r, c, q: r.of_plan(*c, q.policy).metrics.feature_max_memory_bytes
+        "maximum memory, feature extraction", lambda r, c, q: r.of_plan(*c, q.policy).metrics.feature_allocated_bytes
     ),
     "offloaded": _metric("offloaded per iteration", lambda r, c, q: r.of_plan(*c, q.policy).metrics.offloaded_bytes),
     "max_reduction": _metric(
         "reduction of maximum memory",
-        lambda r, c, q: 1 - r.of_plan(*c, q.policy).metrics.feature_max_memory_bytes / baseline_bytes(r, c),
+        lambda r, c, q: 1 - r.of_plan(*c, q.policy).metrics.feature_allocated_bytes / baseline_bytes(r, c),
     ),
     "mean_reduction": _metric("reduction of mean memory", lambda r, c, q: mean_reduction(r, c, q.policy)),
     "best_mean_reduction": _metric("largest reduction of mean memory", _best(mean_reduction)),

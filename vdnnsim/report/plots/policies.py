@@ -99,8 +99,8 @@ def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
 
 def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     rows, capacity = result.results, result.server.gpu.memory_bytes
-    scale = byte_scale((capacity, *(each.metrics.max_memory_bytes for each in rows)))
-    sizes = [each.metrics.max_memory_bytes / scale.factor for each in rows]
+    scale = byte_scale((capacity, *(each.metrics.allocated_bytes for each in rows)))
+    sizes = [each.metrics.allocated_bytes / scale.factor for each in rows]
     limit, longest = capacity / scale.factor, max(capacity / scale.factor, *sizes)
     _bars(axes, result, sizes)
     held = [each.held_bytes(result.server.gpu) for each in rows]
@@ -111,7 +111,7 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     _numbers(axes, result, [scale.text(nbytes) for nbytes in held])
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
     _above(axes, limit, f"capacity {format_bytes(capacity)}", ALARM, 1.05 * longest)
-    means = [each.metrics.mean_memory_bytes / scale.factor for each in rows]
+    means = [each.metrics.mean_allocated_bytes / scale.factor for each in rows]
     look: dict[str, Any] = {"marker": "D", "s": 55, "color": INK, "edgecolor": "white", "zorder": 4}
     axes.scatter(means, range(len(rows)), label="mean over time", **look)
     for position, (each, size, mean) in enumerate(zip(rows, sizes, means, strict=True)):
@@ -120,7 +120,7 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     below = (1.31, -0.1 if is_held else -0.055)
     axes.legend(loc="upper right", bbox_to_anchor=below, frameon=False, handletextpad=0.3, ncols=2)
     axes.set_xlim(0, 1.05 * longest)
-    axes.set_xlabel(f"{COLUMNS['runtime_bytes'].label if is_held else COLUMNS['max_memory_bytes'].label}, {scale.unit}")
+    axes.set_xlabel(f"{COLUMNS['process_bytes'].label if is_held else COLUMNS['allocated_bytes'].label}, {scale.unit}")
 
 
 def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:
@@ -176,14 +176,14 @@ def comparison_figure(comparison: Comparison, title: str) -> Figure:
     result, capacity = comparison.result, comparison.result.server.gpu.memory_bytes
     figure = new_figure(title, caption(result) + peaks_note(result.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
-    memory = byte_scale((capacity, *(row.metrics.max_memory_bytes for row in result.slowest)))
+    memory = byte_scale((capacity, *(row.metrics.allocated_bytes for row in result.slowest)))
     seconds = time_scale(row.metrics.iteration_s for row in result.slowest)
     points, limit = _points(comparison, memory, seconds), capacity / memory.factor
     across, up = [limit, *(each.place[0] for each in points)], [each.place[1] for each in points] or [1.0]
     for axis, values in ((axes.xaxis, across), (axes.yaxis, up)):
         if spread(axis, values, _ROOM):
             plain_ticks(axis)
-    axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {memory.unit}")
+    axes.set_xlabel(f"{COLUMNS['allocated_bytes'].label}, {memory.unit}")
     axes.set_ylabel(f"{COLUMNS['iteration_s'].label}, {seconds.unit}")
     ruled(axes, "both")
     stairs = _draw_front(axes, sorted(each.place for each in points if each.kind[0]))
@@ -207,7 +207,7 @@ def _points(comparison: Comparison, memory: Scale, seconds: Scale) -> list[Named
     """Return the points, the most important names first."""
 
     def point(row: PolicyResult, policies: tuple[str, ...], *, on_front: bool) -> Named:
-        place = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
+        place = row.metrics.allocated_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
         type_: dict[str, Any] = {"fontsize": 14, "fontweight": "bold"} if on_front else {"fontsize": 11}
         look = type_ | {"color": INK if row.fits else MUTED, "zorder": 6}
         return Named(place, policies, (on_front, row.fits), look, is_insisted=on_front)

@@ -64,7 +64,7 @@ def dots(result: ScenarioResult) -> list[Dot]:
     low, high = _memory_range(result)
     best = result.leader
     metrics = [(rows[0].metrics, rows[0].fits) for rows in places.values()]
-    front = pareto_front([(each.iteration_s, each.max_memory_bytes if fits else inf) for each, fits in metrics])
+    front = pareto_front([(each.iteration_s, each.allocated_bytes if fits else inf) for each, fits in metrics])
     found = (
         Dot(
             tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
@@ -151,7 +151,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     first, last = answer_parts(result)
     if first:
         verdict, more = first_line(result), [verdict, *more]
-    has_beside = any(row.held_bytes(gpu) != row.metrics.max_memory_bytes for row in result.slowest)
+    has_beside = any(row.held_bytes(gpu) != row.metrics.allocated_bytes for row in result.slowest)
     kinds = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
         title=report_title(result),
@@ -178,7 +178,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         stalls=stalls_title(result, shown),
         busy_s=shown.metrics.iteration_s - shown.metrics.stall_s,
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
-        peak=f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}",
+        peak=f"{format_bytes(shown.metrics.allocated_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}",
         rival=rival,
         held=[numbers(row, gpu) for row in (shown, rival)],
         placed=any(change.offset is not None for row in rows for change in row.trace.memory),
@@ -217,11 +217,11 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     if lacking := lacking_bytes(result, shown):
         yield format_bytes(lacking), f"more than {shown.policy} can have"
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
-    yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
+    yield rate_text(sample_of(result.workload.graph), metrics.samples_per_s).partition(",")[0], "throughput"
     if shown.fits:
         yield percent(shown.performance_ratio), "of the speed with unlimited memory"
-    yield format_bytes(metrics.max_memory_bytes), f"allocated at most{enough}"
-    if (held := shown.held_bytes(result.server.gpu)) != metrics.max_memory_bytes:
+    yield format_bytes(metrics.allocated_bytes), f"allocated at most{enough}"
+    if (held := shown.held_bytes(result.server.gpu)) != metrics.allocated_bytes:
         yield format_bytes(held), "process memory"
     yield percent(metrics.stall_s / metrics.iteration_s), "stalled"
 
@@ -249,7 +249,7 @@ def stalls_title(result: ScenarioResult, shown: PolicyResult) -> str:
 
 
 def _pool_title(shown: PolicyResult) -> str:
-    gaps = shown.trace.pool_bytes - shown.metrics.max_memory_bytes
+    gaps = shown.trace.pool_bytes - shown.metrics.allocated_bytes
     more = f"{format_bytes(gaps)} more than " if gaps > 0 else ""
     return f"{shown.policy} reserves {format_bytes(shown.trace.pool_bytes)}, {more}its peak of allocated memory"
 

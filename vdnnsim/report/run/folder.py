@@ -23,7 +23,7 @@ from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
 from vdnnsim.report.tables.answer import sentences
 
-_BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_images_per_s")
+_BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_samples_per_s")
 """Columns that compare with the oracle or are of all GPUs."""
 
 
@@ -168,7 +168,7 @@ RUN_WRITER: Final = Writer.of(
     ALWAYS,
     *("format_version", "scenario", "results", "files"),
     others=r"policies\.png|trace_[\w.]+\.json|snapshot_[\w.]+\.pickle|(gpus|links)_[\w.]+\.png",
-    version=2,
+    version=3,
 )
 
 

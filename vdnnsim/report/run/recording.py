@@ -62,10 +62,10 @@ def numbers(row: PolicyResult, gpu: Gpu) -> dict[str, tuple[float, str]]:
     return {
         "time per iteration": (metrics.iteration_s, "s"),
         "stalled": (metrics.stall_s, "s"),
-        "allocated": (metrics.max_memory_bytes, "B"),
+        "allocated": (metrics.allocated_bytes, "B"),
         "reserved": (row.trace.pool_bytes, "B"),
         "process": (row.held_bytes(gpu), "B"),
-        "mean allocated": (metrics.mean_memory_bytes, "B"),
+        "mean allocated": (metrics.mean_allocated_bytes, "B"),
         "pinned host memory": (metrics.host_memory_bytes, "B"),
         "offloaded": (metrics.offloaded_bytes, "B"),
         **{cause.value: (stalled_s.get(cause, 0.0), "s") for cause in _CAUSES},

@@ -31,7 +31,7 @@ def first_line(result: ScenarioResult) -> str:
     held, capacity = format_bytes(row.held_bytes(result.server.gpu)), format_bytes(result.server.gpu.memory_bytes)
     needs = f"Does not fit into {capacity}: {which} needs {held}"
     if row.shortage is Shortage.GAPS:
-        needs += f", of which {format_bytes(row.metrics.max_memory_bytes)} are allocated"
+        needs += f", of which {format_bytes(row.metrics.allocated_bytes)} are allocated"
     elif row.shortage is Shortage.HOST and row.refusal is not None:
         needs += f", and more than the {format_bytes(row.refusal.capacity_bytes)} of {row.refusal.pool.value}"
     if (best := result.answer.best) is not None:
@@ -91,7 +91,7 @@ def _worth_showing(result: ScenarioResult) -> tuple[Way, ...]:
     ways, leader = result.answer.ranked, result.leader
     if leader is None or not result.fits_surely:
         return ways
-    least = leader.metrics.images_per_s
+    least = leader.metrics.samples_per_s
     return tuple(way for way in ways if way.untried or ((way.fits or way.is_tight) and way.samples_per_s >= least))
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS, Measured
-from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.report.document import Column, Fold, Table, text_column
@@ -18,11 +18,11 @@ from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percent
 NOT_FITTING = "NO *"
 """Marks a row that does not fit."""
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
-BEYOND: Final = ("pool_bytes", "runtime_bytes")
+BEYOND: Final = ("reserved_bytes", "process_bytes")
 """Columns of memory beyond what is allocated."""
 _LEFT_OUT_FIRST: Final = (
-    *("mean_memory_bytes", "offloaded_bytes", "stall_s", "images_per_s", "performance_ratio", "pool_bytes"),
-    *("iteration_s", "max_memory_bytes"),
+    *("mean_allocated_bytes", "offloaded_bytes", "stall_s", "samples_per_s", "performance_ratio", "reserved_bytes"),
+    *("iteration_s", "allocated_bytes"),
 )
 """Columns that a narrow terminal drops, in this order: speed before memory."""
 
@@ -30,7 +30,7 @@ _LEFT_OUT_FIRST: Final = (
 def left_out_first(names: Iterable[str], columns: Iterable[Column], result: ScenarioResult) -> tuple[str, ...]:
     """Return the titles of columns that are there, in an order; that of the throughput names the samples."""
     rate, there = per_second(sample_of(result.workload.graph)), {each.title for each in columns}
-    titles = {name: column.title for name, column in COLUMNS.items()} | {"images_per_s": rate}
+    titles = {name: column.title for name, column in COLUMNS.items()} | {"samples_per_s": rate}
     return tuple(title for name in names if (title := titles.get(name, name)) in there)
 
 
@@ -46,8 +46,8 @@ def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = N
 
 
 def rate_column(sample: Sample, rows: Sequence[Measured]) -> Column:
-    rates = [COLUMNS["images_per_s"].number(row) for row in rows]
-    scale = scale_of("images_per_s", rates).with_digits(rates)
+    rates = [COLUMNS["samples_per_s"].number(row) for row in rows]
+    scale = scale_of("samples_per_s", rates).with_digits(rates)
     return Column(per_second(sample), tuple(map(scale.number, rates)), header=f"{sample.names}\nper s")
 
 
@@ -58,7 +58,7 @@ def summary(result: ScenarioResult, has_all: str = "results.csv has all") -> Tab
         columns = _with_equal_gpus_joined(columns, result)
     unfit = next(column for column in columns if column.title == "fits").cells
     dropped = left_out_first(_LEFT_OUT_FIRST, columns, result)
-    dim, process = tuple(cell == NOT_FITTING for cell in unfit), COLUMNS["runtime_bytes"].title
+    dim, process = tuple(cell == NOT_FITTING for cell in unfit), COLUMNS["process_bytes"].title
     return Table(columns, dropped, has_all, dim, (process,))
 
 
@@ -66,22 +66,22 @@ def holds_more(result: ScenarioResult) -> bool:
     """Whether a policy has more process memory than it allocates, by gaps or the context: of those that fit, if any."""
     gpu, fitting = result.server.gpu, [row for row in result.results if row.fits]
     rows = fitting or result.results
-    return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in rows)
+    return any(process_bytes(row.trace, gpu) > row.metrics.allocated_bytes for row in rows)
 
 
 def _columns(result: ScenarioResult) -> tuple[Column, ...]:
     rows = [Measured.of(result, row) for row in result.results]
     beyond = BEYOND if holds_more(result) else ()
     # One unit for all that stands side by side.
-    memory = byte_scale(COLUMNS[name].number(row) for name in ("max_memory_bytes", *beyond) for row in rows)
+    memory = byte_scale(COLUMNS[name].number(row) for name in ("allocated_bytes", *beyond) for row in rows)
     stalled = tuple(percent(row.metrics.stall_s / row.metrics.iteration_s) for row in rows)
     return (
         text_column("policy", (row.policy for row in result.results), Fold.LABEL),
         text_column("fits", ("yes" if row.fits else NOT_FITTING for row in result.results)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
-        *(quantity_column(name, rows, memory) for name in ("max_memory_bytes", *beyond)),
-        quantity_column("mean_memory_bytes", rows, memory),
+        *(quantity_column(name, rows, memory) for name in ("allocated_bytes", *beyond)),
+        quantity_column("mean_allocated_bytes", rows, memory),
         quantity_column("offloaded_bytes", rows),
         Column(COLUMNS["stall_s"].title, stalled, "of time", f"{COLUMNS['stall_s'].short}\nof time"),
         quantity_column("performance_ratio", rows),

@@ -26,10 +26,10 @@ from vdnnsim.scenario.simulator import Simulator, once
 from vdnnsim.study.points.resolve import Kept, Resolved
 
 OUTCOME: Final = (
-    *("algorithms", "fits", "iteration_s", "images_per_s", "max_memory_bytes", "mean_memory_bytes"),
-    *("feature_max_memory_bytes", "feature_step_mean_memory_bytes", "feature_iteration_s", "offloaded_bytes"),
+    *("algorithms", "fits", "iteration_s", "samples_per_s", "allocated_bytes", "mean_allocated_bytes"),
+    *("feature_allocated_bytes", "feature_step_mean_allocated_bytes", "feature_iteration_s", "offloaded_bytes"),
     *("prefetched_bytes", "host_memory_bytes", "stall_s", "performance_ratio", "feature_performance_ratio"),
-    *("pool_bytes", "server_images_per_s", "refusal"),
+    *("reserved_bytes", "server_samples_per_s", "refusal"),
 )
 
 Outcome: TypeAlias = tuple[Value | None, ...]
@@ -43,7 +43,7 @@ def failed(error: str) -> Outcome:
 def computed(metrics: RunMetrics, oracle: RunMetrics, algorithms: str, refusal: str, gpus: int) -> Outcome:
     """Return the outcome of a point, of several GPUs of the slowest; it fits if the refusal is empty."""
     ratios = performance_ratios(oracle, metrics)
-    measured = Measured(algorithms, refusal, metrics, *ratios, server_images_per_s=gpus * metrics.images_per_s)
+    measured = Measured(algorithms, refusal, metrics, *ratios, server_samples_per_s=gpus * metrics.samples_per_s)
     return ("", *cells(OUTCOME, {}, measured))
 
 

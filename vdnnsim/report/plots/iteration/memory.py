@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, memory_curve, offloaded_curve, peak_operation, runtime_bytes
+from vdnnsim.analysis.memory import MemoryCurve, memory_curve, offloaded_curve, peak_operation, process_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
@@ -37,7 +37,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     """Draw the memory in use of one policy over one iteration, of the GPU and, where it offloads, of the host below."""
     trace, metrics = shown.trace, shown.metrics
     offloaded = f"{format_bytes(metrics.offloaded_bytes)} are" if metrics.offloaded_bytes else "nothing is"
-    where, everything = place(result, shown), format_bytes(result.oracle.max_memory_bytes)
+    where, everything = place(result, shown), format_bytes(result.oracle.allocated_bytes)
     kept = f"; keeping everything would take {everything}" if result.captured is None else ""
     subtitle = (
         f"{where}{'memory' if where else 'Memory'} over one iteration of {format_seconds(trace.iteration_s)}; "
@@ -64,14 +64,14 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
 
 def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: MemoryCurve, times: Scale) -> None:
     trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
-    memory, top = _draw_capacity(axes, capacity, metrics.max_memory_bytes)
+    memory, top = _draw_capacity(axes, capacity, metrics.allocated_bytes)
     areas, more = _draw_areas(axes, curve, trace, times, memory), dict[str, Artist]()
-    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes
-    is_over = metrics.max_memory_bytes > capacity
+    beside_bytes = process_bytes(trace, result.server.gpu) - metrics.allocated_bytes
+    is_over = metrics.allocated_bytes > capacity
     if is_over:
         # Beside its line the text would cover what lies above it.
         more[f"capacity  {memory.text(capacity)}"] = Line2D([], [], color=ALARM, linewidth=2.5)
-    axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
+    axes.axhline(metrics.mean_allocated_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     beside = f"gaps, CUDA's context  {memory.number(beside_bytes)}"
     if beside_bytes > 0 and is_over:
         # What lies there would hide it; the heading has the sum.
@@ -83,7 +83,7 @@ def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: Me
         more[beside] = area
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
-    peak = peak_s / times.factor, 1.015 * metrics.max_memory_bytes / memory.factor
+    peak = peak_s / times.factor, 1.015 * metrics.allocated_bytes / memory.factor
     axes.plot(*peak, "v", color=INK, ms=11, zorder=6, clip_on=False)
     _write_legend(axes, areas, metrics, kernel, memory, more)
     axes.set_ylim(0, top / memory.factor)
@@ -143,9 +143,9 @@ def _write_legend(
 ) -> None:
     at_peak = dict(metrics.peak_by_kind)
     entries = {f"{kind.words}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
-    most = memory.text(metrics.max_memory_bytes)
+    most = memory.text(metrics.allocated_bytes)
     mean = Line2D([], [], color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
-    entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean} | more
+    entries |= {f"mean over time  {memory.text(metrics.mean_allocated_bytes)}": mean} | more
     axes.legend(
         entries.values(),
         entries.keys(),

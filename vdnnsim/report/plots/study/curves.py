@@ -34,7 +34,7 @@ _IN_A_ROW = 5
 """Legend entries."""
 _WHOLE = 1.0
 """Speed of the oracular baseline."""
-_CAPACITY, _USED = "gpu.memory_bytes", "max_memory_bytes"
+_CAPACITY, _USED = "gpu.memory_bytes", "allocated_bytes"
 _FRONT: Final[Any] = {"color": INK, "linewidth": 1.2, "linestyle": "--"}
 
 
