@@ -113,6 +113,11 @@ class Loop(Data, frozen=True):
         """Whether the loop computes the same, but for the order of sums."""
         return not (self.precision or "8bit" in (self.optimizer or ""))
 
+    @property
+    def is_of_update(self) -> bool:
+        """Whether the update alone differs, and computes the same."""
+        return self.is_exact and self.changes.keys() <= {"optimizer", "param_groups"}
+
     def __str__(self) -> str:
         """Return it in words, as `adamw_fused in backward, cross entropy in 8 slices`; empty if nothing differs."""
         update = self.optimizer or ("updates" if self.in_backward or self.param_groups else "")
@@ -212,6 +217,12 @@ def temporary_bytes(step: CapturedStep) -> int:
     pairs = zip(step.live_bytes, step.operations, strict=True)
     live = [held for held, each in pairs if each.phase is Phase.UPDATE]
     return max(live) - min(live) if live else 0
+
+
+def fits_but_for_update(step: CapturedStep, room_bytes: float) -> bool:
+    """Whether forward and backward have room, so that an update without temporaries is all that is needed."""
+    pairs = zip(step.live_bytes, step.operations, strict=True)
+    return max((held for held, each in pairs if each.phase is not Phase.UPDATE), default=0) <= room_bytes
 
 
 def slices_of(step: CapturedStep, room_bytes: int) -> int | None:

@@ -15,6 +15,7 @@ from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
+_JUST_FITS = f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
 
 
 def workload_text(asked: Setup) -> str:
@@ -88,10 +89,11 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
 
 
 def conclusions(result: ScenarioResult) -> tuple[str, ...]:
-    """Return the verdict; of a captured model first whether it fits."""
-    if result.captured is None:
+    """Return the verdict; of one policy of a captured model whether it fits, and that too where none of more does."""
+    several = len(result.slowest) > 1
+    if result.captured is None or (several and result.leader is not None and result.captured.base.lifetimes):
         return (verdict(result),)
-    return (_answer(result), *((verdict(result),) if len(result.slowest) > 1 else ()))
+    return (_answer(result), *((verdict(result),) if several else ()))
 
 
 def _answer(result: ScenarioResult) -> str:
@@ -103,7 +105,7 @@ def _answer(result: ScenarioResult) -> str:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
-    how = "It fits" if result.surely_fits(best) else f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
+    how = "It fits" if result.surely_fits(best) else _JUST_FITS
     time = format_seconds(best.metrics.iteration_s)
     return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}."
 
@@ -156,12 +158,13 @@ def verdict(result: ScenarioResult) -> str:
     everything, moved = format_bytes(result.oracle.allocated_bytes), format_bytes(metrics.host_memory_bytes)
     kept = f", where keeping everything takes {everything}" if result.captured is None else ""
     pinned = f", and {moved} of pinned host memory" if metrics.host_memory_bytes else ""
+    just = "" if result.captured is None or result.surely_fits(first) else f" {_JUST_FITS}."
     return (
         f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{rate_text(sample_of(result.workload.graph), metrics.samples_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed with unlimited memory. "
         f"{'At' if same else f'{first.policy} has at'} most {format_bytes(metrics.allocated_bytes)} of GPU memory "
-        f"{'are ' if same else ''}allocated{kept}{pinned}.{_held(result, first)}"
+        f"{'are ' if same else ''}allocated{kept}{pinned}.{_held(result, first)}{just}"
     )
 
 

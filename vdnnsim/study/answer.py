@@ -1,8 +1,9 @@
 """What makes a captured model fit: policies, other loops, micro-batches, a smaller batch, a larger card.
 
-What is done first when memory runs out comes first: micro-batches; checkpoints of each block with a fused optimizer and
-a loss in slices, in micro-batches too, which need captures; checkpoints as they are applied, and other loops. Then what
-offloads or recomputes otherwise, other batches and cards, and at last a search.
+What is done first when memory runs out comes first: micro-batches; an update without temporaries where only these have
+no room; checkpoints of each block with a fused optimizer and a loss in slices, in micro-batches too, which need
+captures; checkpoints as they are applied, and other loops. Then what offloads or recomputes otherwise, other batches
+and cards, and at last a search.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.dnn.training_loops import Loop, lighter_loops
+from vdnnsim.dnn.training_loops import Loop, fits_but_for_update, lighter_loops
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
@@ -105,13 +106,16 @@ class _Asking:
             yield from self._micro_batches(replays, PLAIN)
         lighter = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
         loops = [each for each in lighter if each.is_exact or not self.is_of_card]
-        for loop in (each for each in loops if each.checkpointing):
+        step, room_bytes = replays.workload.captured, replays.room_bytes / _MARGIN
+        is_of_update = bool(loops) and loops[0].is_of_update and fits_but_for_update(step, room_bytes)
+        early = [*loops[:is_of_update], *(each for each in loops if each.checkpointing)]
+        for loop in early:
             yield from self._in_loop(loop)
         if replays.can_fit:
             yield from self._policies(replays, asked, (RECOMPUTING,))
             yield from self._micro_batches(replays, RECOMPUTING)
         for loop in sorted(loops, key=lambda each: bool(each.in_backward)):
-            if not loop.checkpointing:
+            if loop not in early:
                 yield from self._in_loop(loop)
         if replays.can_fit:
             has_convolutions = any(each.kind is LayerKind.CONV for each in replays.workload.graph.layers)

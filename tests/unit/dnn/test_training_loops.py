@@ -11,6 +11,7 @@ from vdnnsim.dnn.training_loops import (
     Loop,
     checkpointed_classes,
     class_of_blocks,
+    fits_but_for_update,
     lighter_loops,
     logits_bytes,
     slices_of,
@@ -41,6 +42,14 @@ def test_an_update_grows_by_its_temporaries() -> None:
     assert temporary_bytes(linear()) == 8 * MIB
     for step in (linear("adamw_fused"), linear(in_backward=True), msgspec.structs.replace(linear(), operations=())):
         assert temporary_bytes(step) == 0
+
+
+def test_an_update_may_be_all_that_has_no_room() -> None:
+    """Backward holds weights and gradients of 8 MiB each, states of 16, and 257 KiB of inputs, logits and loss."""
+    assert fits_but_for_update(linear(), 33 * MIB)
+    assert not fits_but_for_update(linear(), 32 * MIB)
+    loops = (Loop(optimizer="adamw_fused"), Loop(param_groups=8), Loop(optimizer="adamw8bit"), Loop(in_backward=True))
+    assert [each.is_of_update for each in loops] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
