@@ -70,7 +70,7 @@ def captured_object(
         layout.check_compiled("parallel")
     if inputs is None:
         raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
-    given = arguments_of(inputs, "inputs")
+    given = arguments_of(inputs, "inputs: found")
     samples = next((len(each) for each in tree_leaves(given) if isinstance(each, torch.Tensor) and each.dim()), 1)
     if samples < 1 or (batch_size is not None and batch_size < 1):
         raise CaptureError(f"inputs: found a batch of {min(samples, batch_size or 0)}, expected one sample or more")

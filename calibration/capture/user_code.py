@@ -37,8 +37,10 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         model = as_module(value())
         if not isinstance(model, nn.Module):
-            where = _place(words, value)
-            raise CaptureError(f"{where} returns {article(model)}, expected a torch.nn.Module")
+            where, beside = _place(words, value), ""
+            if isinstance(model, tuple) and any(isinstance(each, nn.Module) for each in model):
+                beside = " alone; --inputs FILE.py:NAME names a function that makes its arguments"
+            raise CaptureError(f"{where} returns {article(model)}, expected a torch.nn.Module{beside}")
         return model
 
     return make
@@ -53,11 +55,15 @@ def inputs_maker(words: str, *sizes: int) -> Callable[[], Arguments]:
     value = value_of(words)
     right = "a function of the batch size" + " and the tokens of a sequence" * (len(sizes) > 1)
     _check_callable(words, value, arguments=len(sizes), right=right)
-    return lambda: arguments_of(value(*sizes), _place(words, value))
+    return lambda: arguments_of(value(*sizes), f"{_place(words, value)} returns")
 
 
-def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatever a user gives
+def arguments_of(inputs: Any, found: str) -> Arguments:  # noqa: ANN401 - whatever a user gives
     """Return the arguments of a call: one tensor, a tuple of them by position, a mapping by name, or both as a pair.
+
+    Args:
+        inputs: what a user's function returns.
+        found: what a message of another type begins with, as `inputs: found`.
 
     Raises:
         CaptureError: of any other type.
@@ -70,10 +76,10 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
         if len(inputs) == 2 and isinstance(inputs[0], tuple | list) and isinstance(inputs[1], dict):
             return tuple(inputs[0]), inputs[1]
         return tuple(inputs), {}
-    raise CaptureError(
-        f"{where} returns {article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
-        "name, or a pair of both"
-    )
+    expected = "a tensor, a tuple of arguments, a dictionary of arguments by name, or a pair of both"
+    if hasattr(inputs, "__array_interface__"):
+        expected = "a torch.Tensor, which torch.from_numpy makes of it"
+    raise CaptureError(f"{found} {article(inputs)}, expected {expected}")
 
 
 def sample_of(arguments: Arguments) -> tuple[str, int]:

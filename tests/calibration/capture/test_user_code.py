@@ -77,6 +77,7 @@ def test_attributes_models_without_parameters_and_missing_inputs(write: Write) -
     [
         ("def make(width):\n    return nn.Linear(3, width)\n", "py:3: make needs the arguments width"),
         ("def make():\n    return 3\n", "py:3: make returns an int"),
+        ("def make():\n    return nn.ReLU(), 3\n", "py:3: make returns a tuple, expected a torch.nn.Module alone"),
         ("def make():\n    pass\n", "py:3: make returns nothing"),
         ("make = 3\n", "make is an int"),
         ("def makes():\n    pass\n", "did you mean 'makes'?"),

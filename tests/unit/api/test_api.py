@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -95,7 +96,8 @@ def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
     ("arguments", "message"),
     [
         ((net,), "inputs are missing, expected a tensor"),
-        ((net, 3), "inputs returns an int, expected a tensor"),
+        ((net, 3), "inputs: found an int, expected a tensor"),
+        ((net, np.ones((8, 3))), "inputs: found a ndarray, expected a torch.Tensor, which torch.from_numpy makes"),
         (
             (3, torch.ones(8, 3)),
             "model: found an int, expected a torch.nn.Module, a function that makes one, or a name",
