@@ -21,6 +21,7 @@ from typing import IO, Final, Protocol
 
 import msgspec
 
+from calibration.capture.card_classes import class_of_card, classes_of
 from calibration.capture.request import LIBRARIES, Request
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
@@ -102,10 +103,7 @@ def captured_together(
                     raise CaptureError(answer.error)
                 break
             steps.append((answer.step, None))
-            keep(
-                _file(request if _is_of_its_card(request, answer.step) else _of_any_card(request), folder),
-                msgspec.json.encode(answer),
-            )
+            keep(_file(_alike(request, answer.step), folder), msgspec.json.encode(answer))
         if steps[0][0].peak_live_bytes <= room_bytes:
             break
     return tuple(steps)
@@ -218,35 +216,31 @@ def _last_words(said: str) -> str:
 
 def _kept(request: Request, folder: Path) -> tuple[CapturedStep, Path] | None:
     """Return a step of the cache and its file, unless an imported file has changed."""
-    for file in (_file(request, folder), _file(_of_any_card(request), folder)):
+    for alike in classes_of(request.compute_capability):
+        asked = msgspec.structs.replace(request, compute_capability=alike)
+        file = _file(asked, folder)
         try:
             answer = msgspec.json.decode(file.read_bytes(), type=Answer)
         except (OSError, msgspec.DecodeError):
             continue
         if answer.step is None or any(file_sha256(path) != digest for path, digest in answer.files.items()):
             continue
+        if _alike(request, answer.step) != asked:
+            continue
         # The time of use, for `keep`.
         with suppress(OSError):
             os.utime(file)
-        if _is_of_its_card(request, answer.step):
+        if request.runs:
             return answer.step, file
         return msgspec.structs.replace(answer.step, device="cuda {}.{}".format(*request.compute_capability)), file
     return None
 
 
-def _of_any_card(request: Request) -> Request:
-    return msgspec.structs.replace(request, compute_capability=(0, 0))
-
-
-def _is_of_its_card(request: Request, step: CapturedStep) -> bool:
-    return request.runs or depends_on_card(step)
-
-
-def depends_on_card(step: CapturedStep) -> bool:
-    """Return whether operations may be others on another card: of the rules in `cuda` these alone ask for it."""
-    if step.compiled or step.parallel:
-        return True
-    return any("_scaled_dot_product" in each.name or "_cudnn_rnn" in each.name for each in step.operations)
+def _alike(request: Request, step: CapturedStep) -> Request:
+    """Return the request by which a step is kept: of all cards for which it is the same."""
+    if request.runs:
+        return request
+    return msgspec.structs.replace(request, compute_capability=class_of_card(step, request.compute_capability))
 
 
 def _file(request: Request, folder: Path) -> Path:

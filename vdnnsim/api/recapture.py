@@ -49,11 +49,12 @@ class Again:
 
     def for_card(self, step: CapturedStep, compute_capability: tuple[int, int]) -> "tuple[CapturedStep, Again]":
         """Return the step for a card, captured anew where operations may be others there, and how it was captured."""
-        from calibration.capture.isolation import depends_on_card
+        from calibration.capture.card_classes import class_of_card
 
         if compute_capability not in self.by_card:
             words = {"compute_capability": compute_capability}
-            if depends_on_card(step):
+            captured_for = step.compute_capability
+            if captured_for is None or class_of_card(step, captured_for) != class_of_card(step, compute_capability):
                 self.by_card[compute_capability] = self.at(self.batch_size, **words)
             else:
                 same = msgspec.structs.replace(step, device="cuda {}.{}".format(*compute_capability))

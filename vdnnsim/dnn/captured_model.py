@@ -95,6 +95,7 @@ class CapturedModel:
         self._capture, self._capture_lengths, self._capture_loop = capture, capture_lengths, capture_loop
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}
+        self._loops: dict[Loop, CapturedModel | None] = {}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
         self._line: Line | Difference | None = None
 
@@ -135,7 +136,9 @@ class CapturedModel:
 
     def in_loop(self, loop: Loop) -> "CapturedModel | None":
         """Return the model in another loop; None where it cannot be captured."""
-        return None if self._capture_loop is None else self._capture_loop(loop)
+        if loop not in self._loops:
+            self._loops[loop] = None if self._capture_loop is None else self._capture_loop(loop)
+        return self._loops[loop]
 
     def at_tokens(self, tokens: int) -> "CapturedModel":
         """Return the model on sequences of another length.

@@ -23,19 +23,17 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop, temporary_bytes
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import is_of_plain_loop, is_of_pytorch, preallocated
+from vdnnsim.memory.choices import preallocated
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
+from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
 GROWING = AllocatorSettings(expandable_segments=True)
@@ -62,6 +60,7 @@ class AnswerReplays:
         scenario: a plain loop under the allocator that was asked for.
         applied: the same in the memory of `apply --memory`.
         loop: what differs from the loop that was captured.
+        shared: plans that were made, maybe for other cards.
     """
 
     scenario: Scenario
@@ -70,8 +69,7 @@ class AnswerReplays:
     budget: ReplayBudget
     costs: CostModel
     loop: Loop = field(default_factory=Loop)
-    # With the workload, so that its identity stays unique.
-    _made: dict[object, tuple[Workload, tuple[TrainingPlan, ...]]] = field(default_factory=dict)
+    shared: SharedPlans = field(default_factory=SharedPlans)
 
     @classmethod
     def begin(cls, scenario: Scenario, result: ScenarioResult, types: PolicyTypes, budget: ReplayBudget) -> Self:
@@ -165,20 +163,10 @@ class AnswerReplays:
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
         simulator = replace(simulator_of(scenario, costs), deadline=deadline)
         try:
-            planned = simulator.placed(self._plans_of(policy, simulator))
+            planned = self.shared.planned(policy, simulator)
             return slowest_of(simulator.outcome(planned, self.result.oracle))
         except (PolicyError, PlanError) as refusal:
             return f"no plan: {str(refusal).removeprefix(f'{policy.label}: ')}"
-
-    def _plans_of(self, policy: Policy, simulator: Simulator) -> tuple[TrainingPlan, ...]:
-        """Return the plans of a policy; those that memory does not decide are made once for all allocators."""
-        if policy.decided_by is not DecidedBy.COSTS:
-            return simulator.made(policy)
-        kind = is_of_pytorch(simulator.limits.model), is_of_plain_loop(simulator.limits.model)
-        key = policy.label, id(simulator.workload), simulator.server.name, kind
-        if key not in self._made:
-            self._made[key] = simulator.workload, simulator.made(policy)
-        return self._made[key][1]
 
     def way(
         self, change: Change, policy: str, scenario: Scenario, found: PolicyResult | str, iteration_s: float = 0.0
@@ -234,7 +222,7 @@ class AnswerReplays:
             workload = scenario.captured.workload(batch_size, rounds)
         except InputError as refusal:
             return msgspec.structs.replace(asked, reason=str(refusal), untried=False)
-        found, seconds = self.row(name, replace(scenario, workload=replace(workload, batch_size=2 * batch_size))), 0.0
+        found, seconds = self.row(name, replace(scenario, workload=self.shared.first_two(workload))), 0.0
         if isinstance(found, PolicyResult):
             trace = found.trace
             ends = [span.end_s for span, kernel in trace.kernels if kernel.phase is not Phase.UPDATE]

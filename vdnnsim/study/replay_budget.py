@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from vdnnsim.analysis.answer import Way
 
 PER_S: Final = 4_000
@@ -16,6 +18,8 @@ LATE: Final = PER_S // 2
 """Operations by which an answer may take longer, as a replay in a loop that was captured for it."""
 CAPTURED: Final = 3
 """How much longer a capture of an operation takes than a replay."""
+SHARED: Final = 3
+"""How much less is to do for what was tried on another card, whose captures and plans are there."""
 
 
 @dataclass
@@ -26,18 +30,24 @@ class ReplayBudget:
         operations: how many; a capture counts `CAPTURED` times its own. So no answer depends on how busy a machine is.
         known: what was found, by what it was before it was tried.
         sufficed: whether all was tried.
+        elsewhere: what was tried on other cards for which the same was captured, without their names and memory.
     """
 
     operations: int = OPERATIONS
     known: dict[Way, Way] = field(default_factory=dict)
     sufficed: bool = True
+    elsewhere: set[Way] = field(default_factory=set)
 
     def lacks(self, asked: Way, operations: int) -> bool:
         """Return whether a way is not known and no budget is left to try it; else spend so many operations on it."""
         if asked in self.known:
             return False
+        anywhere = msgspec.structs.replace(asked, hardware="", memory_bytes=0)
+        operations //= SHARED if anywhere in self.elsewhere else 1
         lacks = self.operations <= 0 or operations > self.operations + LATE
-        self.operations -= 0 if lacks else operations
+        if not lacks:
+            self.operations -= operations
+            self.elsewhere.add(anywhere)
         self.sufficed &= not lacks
         return lacks
 

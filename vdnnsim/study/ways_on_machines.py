@@ -14,6 +14,7 @@ from vdnnsim.analysis.machines import Offer, Ranking, Unfit
 from vdnnsim.analysis.results import ScenarioResult, Setup, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
@@ -26,13 +27,29 @@ from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.less_work import PLAIN
 from vdnnsim.study.machines import Prices, ranking_of
 from vdnnsim.study.policies_on_machine import held_alone, suited, trusted
-from vdnnsim.study.replay_budget import PER_S, ReplayBudget
+from vdnnsim.study.replay_budget import PER_S, SHARED, ReplayBudget
+from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
 CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
 OPERATIONS: Final = 25 * PER_S
 """Of a ranking, by default."""
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
+
+
+class _Elsewhere:
+    """What was tried on cards for which the same operations were captured."""
+
+    def __init__(self) -> None:
+        self._tried: list[tuple[CapturedStep, set[Way]]] = []
+
+    def of(self, step: CapturedStep) -> tuple[bool, set[Way]]:
+        """Return whether no such step was seen before, and what was tried with such ones."""
+        for other, tried in self._tried:
+            if other.operations == step.operations and other.tensors == step.tensors:
+                return False, tried
+        self._tried.append((step, set()))
+        return True, self._tried[-1][1]
 
 
 def rank_by_ways(
@@ -57,26 +74,26 @@ def rank_by_ways(
         done: gets what was found on each machine, the largest memory first, of those that need no way.
     """
     found: dict[int, Offer | Unfit] = {}
-    lacking: dict[int, tuple[Scenario, ScenarioResult]] = {}
-    plain = resolve_policy(PLAIN, types)
+    lacking: dict[int, AnswerReplays] = {}
+    plain, shared, elsewhere = resolve_policy(PLAIN, types), SharedPlans(), _Elsewhere()
     asked, budget, used = replace(scenario, policies=(plain,)), ReplayBudget(operations), [plain.label]
     for at in sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes):
-        there = _on(asked, profiles[at], captured_for, budget)
+        there = _on(asked, profiles[at], captured_for, budget, elsewhere)
         if isinstance(there, Unfit):
             found[at] = there
         else:
-            result = _plain(there)
-            if not result.fits_surely:
-                lacking[at] = there, result
+            replays = _plain(there, types, shared)
+            if not replays.result.fits_surely:
+                lacking[at] = replays
                 continue
-            found[at] = _offer(result, profiles[at])
+            found[at] = _offer(replays.result, profiles[at])
         done(found[at])
-    for left, (at, (there, result)) in zip(range(len(lacking), 0, -1), lacking.items(), strict=True):
-        part = ReplayBudget(share := budget.operations // left)
-        tried = list(_until_one_fits(AnswerReplays.begin(there, result, types, part)))
+    for left, (at, replays) in zip(range(len(lacking), 0, -1), lacking.items(), strict=True):
+        part = ReplayBudget(share := budget.operations // left, elsewhere=elsewhere.of(replays.workload.captured)[1])
+        tried = list(_until_one_fits(replace(replays, budget=part)))
         budget.operations -= share - part.operations
         if tried[-1].fits:
-            found[at] = _offer(result, profiles[at], tried[-1])
+            found[at] = _offer(replays.result, profiles[at], tried[-1])
             used.append(tried[-1].policy)
         else:
             found[at] = _unfit(profiles[at], tried)
@@ -85,7 +102,11 @@ def rank_by_ways(
 
 
 def _on(
-    scenario: Scenario, profile: Profile, captured_for: CapturedFor | None, budget: ReplayBudget
+    scenario: Scenario,
+    profile: Profile,
+    captured_for: CapturedFor | None,
+    budget: ReplayBudget,
+    elsewhere: _Elsewhere,
 ) -> Scenario | Unfit:
     """Return the scenario on a machine, captured for it, or why it is not replayed there."""
     name, model = profile.server.name, scenario.captured
@@ -99,23 +120,25 @@ def _on(
     step = len(model.base.operations)
     if budget.operations < step:
         return Unfit(name, f"not tried in time: {scenario.policies[0].label}", undecided=True)
-    budget.operations -= step
     if captured_for is not None:
         model = captured_for(profile.server)
+    is_new, _ = elsewhere.of(model.base)
+    budget.operations -= step if is_new else step // SHARED
     workload = model.workload(model.base.batch_size)
     return replace(scenario, server=server, captured=model, workload=workload)
 
 
-def _plain(scenario: Scenario) -> ScenarioResult:
-    """Return the result of PyTorch's own loop, which is its own oracle."""
+def _plain(scenario: Scenario, types: PolicyTypes, shared: SharedPlans) -> AnswerReplays:
+    """Return replays with the result of PyTorch's own loop, which is its own oracle."""
     simulator = simulator_of(scenario)
-    rows = simulator.run(scenario.policies[0], None)
-    return ScenarioResult(
+    rows = simulator.outcome(shared.planned(scenario.policies[0], simulator), None)
+    result = ScenarioResult(
         **{each.name: getattr(scenario, each.name) for each in fields(Setup)},
         oracle=rows[0].metrics,
         algorithm_profiling_s=0.0,
         results=rows,
     )
+    return AnswerReplays(scenario, result, types, ReplayBudget(), simulator.cost_model, shared=shared)
 
 
 def _until_one_fits(replays: AnswerReplays) -> Iterator[Way]:

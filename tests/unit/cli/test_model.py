@@ -68,7 +68,7 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
             compute_capability=(8, 9),
         )
     ]
-    assert "- It fits: pytorch(p) takes 510 MiB of the 23.6 GiB of NVIDIA GeForce RTX 4090, " in done.stdout
+    assert "Its process takes 510 MiB of 23.6 GiB: " in done.stdout
     assert "captured timm:chain at a batch of 4 in float32" in done.stderr
     manifest = json.loads(Path("reports/chain/run.json").read_text())
     assert manifest["scenario"]["policies"] == ["pytorch(p)", "save_on_cpu(p)"]

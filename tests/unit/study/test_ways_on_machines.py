@@ -84,3 +84,20 @@ def test_what_there_was_no_time_for_is_not_decided() -> None:
     (unfit,) = rank_by_ways(asked(model(), MIB), [card(8)], TYPES, operations=0).unfit
     assert not unfit.undecided
     assert unfit.reason.startswith("parameters, gradients and optimizer states alone take 24 B")
+
+
+def test_a_card_of_the_same_capture_counts_a_third() -> None:
+    """Of two steps and a third the first card takes one, the second a third or, with another step, one.
+
+    The last card needs one.
+    """
+    cards = (card(64 * MIB), card(63 * MIB, "a100_80gb"), card(62 * MIB, "l40s"))
+    operations = len(chain(1).operations)
+
+    def captured_for(server: Server) -> CapturedModel:
+        return CapturedModel(chain(10_000)) if server.name == "a100_80gb" else model()
+
+    for capture, count in ((None, 3), (captured_for, 2)):
+        budget = 2 * operations + operations // 3
+        found = rank_by_ways(asked(model(), 64 * MIB), cards, TYPES, capture, operations=budget)
+        assert len(found.offers) == count

@@ -1,0 +1,72 @@
+"""Plans and placements of captured models that several replays share, under other allocators and on other cards.
+
+A plan that costs alone decide is the same wherever its kernels have the same algorithms and workspaces: our policies of
+this kind look at no times. In PyTorch's own segments a plan is placed the same on every card on which it fits.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.choices import MemoryModel, is_of_plain_loop, is_of_pytorch
+from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.interface import DecidedBy, Policy, is_shipped
+from vdnnsim.scenario.simulator import Planned, Simulator, once
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlans:
+    """What was planned and placed, by what decides it."""
+
+    # With the workload, so that its identity stays unique; likewise with the plan.
+    _plans: dict[Hashable, tuple[Workload, tuple[TrainingPlan, ...]]] = field(default_factory=dict)
+    _placements: dict[Hashable, tuple[TrainingPlan, Placement]] = field(default_factory=dict)
+    _first_two: dict[int, tuple[Workload, Workload]] = field(default_factory=dict)
+
+    def planned(self, policy: Policy, simulator: Simulator) -> Planned:
+        """Return the plans of a policy and their placements.
+
+        Raises:
+            PolicyError, PlanError: as `Simulator.made`.
+        """
+        plans = self._made(policy, simulator)
+        if simulator.limits.model is not MemoryModel.PYTORCH:
+            return simulator.placed(plans)
+        unlimited = once(lambda plan: self._unlimited(plan, simulator), plans)
+        if all(_fits(plan, placed, simulator) for plan, placed in zip(plans, unlimited, strict=True)):
+            return Planned(plans, unlimited, unlimited)
+        return Planned(plans, once(simulator.place, plans), unlimited)
+
+    def first_two(self, workload: CapturedWorkload) -> Workload:
+        """Return the first two micro-batches of a workload, always the same ones."""
+        if id(workload) not in self._first_two:
+            self._first_two[id(workload)] = workload, replace(workload, batch_size=2 * workload.part_size)
+        return self._first_two[id(workload)][1]
+
+    def _made(self, policy: Policy, simulator: Simulator) -> tuple[TrainingPlan, ...]:
+        if policy.decided_by is not DecidedBy.COSTS:
+            return simulator.made(policy)
+        workload, model = simulator.workload, simulator.limits.model
+        kernels: Hashable = simulator.server.name
+        if isinstance(policy, ByRule) and is_shipped(type(policy)):
+            chosen = policy.kernels(simulator.setting(), workload).values()
+            kernels = tuple((each.algorithm, each.workspace_bytes) for each in chosen)
+        kind = is_of_pytorch(model), is_of_plain_loop(model), simulator.gpus
+        key = policy.label, id(workload), kind, simulator.limits.granule_bytes, kernels
+        if key not in self._plans:
+            self._plans[key] = workload, simulator.made(policy)
+        return self._plans[key][1]
+
+    def _unlimited(self, plan: TrainingPlan, simulator: Simulator) -> Placement:
+        key = id(plan), simulator.limits.granule_bytes
+        if key not in self._placements:
+            self._placements[key] = plan, simulator.place_unlimited(plan)
+        return self._placements[key][1]
+
+
+def _fits(plan: TrainingPlan, placed: Placement, simulator: Simulator) -> bool:
+    """Return whether a plan that needs no host memory has room for all of its segments."""
+    return not placed.host_bytes and placed.pool_bytes <= simulator.limits.pool_bytes(plan)
