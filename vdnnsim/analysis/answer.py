@@ -40,7 +40,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it does not run or fit, beyond its memory; empty where there is none.
         has_fewer_pairs: whether samples are compared with one another, and its micro-batches compare their own alone.
         untried: whether it was not tried, or not to its end.
-        cut_short: whether time ran out while a plan was searched.
+        cut_short: whether a plan was searched with less effort than a search by itself takes.
     """
 
     change: Change

@@ -43,6 +43,7 @@ class _Account:
     """What all parts of an effort have spent, in the time that is left since `limit_s` was, and whether one was cut."""
 
     limit_s: float = inf
+    is_short: bool = False
     spent: float = 0.0
     is_cut: bool = False
 
@@ -63,9 +64,9 @@ class Effort:
     _whole: _Account = field(default_factory=_Account)
 
     @classmethod
-    def until(cls, deadline: Deadline, steps: float = inf) -> "Effort":
-        """Return so many steps, fewer where the deadline is earlier."""
-        return cls(steps, deadline, _whole=_Account(deadline.remaining_s))
+    def until(cls, deadline: Deadline, steps: float = inf, most: float = inf) -> "Effort":
+        """Return so many steps, fewer where the deadline is earlier; at `most` so many, which cut it."""
+        return cls(min(steps, most), deadline, _whole=_Account(deadline.remaining_s, is_short=most < steps))
 
     def spend(self, steps: float) -> None:
         self._whole.spent += steps
@@ -86,6 +87,7 @@ class Effort:
     def allows(self, steps: float) -> bool:
         """Return whether it is not over and so many steps are left, at the pace so far before the deadline too."""
         if self.spent >= self.end or self.left < steps:
+            self._whole.is_cut |= self._whole.is_short
             return False
         ahead = steps + self.reserved
         if self.deadline.allows(ahead * self._pace_s) if ahead else not self.deadline.is_over:
@@ -95,7 +97,7 @@ class Effort:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a deadline ended any part of the whole."""
+        """Whether a deadline, or the most steps, ended any part of the whole."""
         return self._whole.is_cut
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -77,6 +78,7 @@ class Setting:
         known_copies: times of copies to and from the host; None where they are hidden or unknown.
         placed: places a plan beside other memory that policies do not know; None for `place_plan`.
         deadline: of a search, which then returns the best plan so far.
+        steps: of a search that counts its own, at most.
     """
 
     workload: Workload
@@ -90,6 +92,7 @@ class Setting:
     placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
     progress: Callable[[str], object] | None = None
     deadline: Deadline = NEVER
+    steps: float = inf
 
     @property
     def costs(self) -> CostTable:

@@ -24,7 +24,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.planning.buffer_uses import RESIDENT
-from vdnnsim.planning.deadline import Deadline, TimeLimit
+from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.planning.effort import EFFORT, LOOKS, PLAYED, Effort, steps_of_placing
 from vdnnsim.planning.explanations import of_another
 from vdnnsim.planning.fitting import NEAR
@@ -61,7 +61,7 @@ SHARE: Final = 0.8
 AHEAD: Final = 0.9
 """Of that, for plans by bytes, where memory is reserved ahead."""
 KEEPING: Final = 0.5
-"""Of the time that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
+"""Of the time and the steps that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 AT_ONCE: Final = (Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe)
@@ -120,12 +120,14 @@ class Optimal(Policy, frozen=True, kw_only=True):
             )
         limit = TimeLimit.parse(self.time_limit)
         if not self.offload_optimizer:
-            return self._planned(setting, frozenset(), _effort(limit, setting, setting.deadline))
+            return self._planned(setting, frozenset(), _effort(limit, setting))
         # A plan that keeps all on the GPU is one of those that are asked for.
         kept = None
         with suppress(PlanError):  # of micro-batches, where no plan fits
-            kept = self._planned(setting, frozenset(), _effort(limit, setting, setting.deadline.part(KEEPING)))
-        moved = self._planned(setting, _movable(setting.workload), _effort(limit, setting, setting.deadline))
+            part = replace(setting, deadline=setting.deadline.part(KEEPING), steps=KEEPING * setting.steps)
+            kept = self._planned(setting, frozenset(), _effort(limit, part))
+        rest = replace(setting, steps=(1 - KEEPING) * setting.steps)
+        moved = self._planned(setting, _movable(setting.workload), _effort(limit, rest))
         assert moved.certificate is not None, "it was searched for"
         if kept is None:
             return moved
@@ -155,8 +157,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
     def _in_turns(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
         """Search; in memory that is reserved ahead first by bytes, for less until the plan fits at addresses."""
-        settings = settings_of(setting.limits.model)
-        if settings is None or not settings.preallocated or settings.expandable_segments:
+        if not _is_ahead(setting):
             return self._search(setting, movable, effort).plan()
         ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
         if refused := self._search(ideal, movable, turns).refused(setting.place):
@@ -218,15 +219,15 @@ class Optimal(Policy, frozen=True, kw_only=True):
         certificate = plan.certificate
         assert certificate is not None
         look = PLAYED * len(plan.operations)
-        if isinstance(setting.place(plan), Placement) and not effort.allows(look):
-            return plan, True
         best, best_s = plan, _seconds(setting, plan)
+        if best_s < inf and not effort.allows(look):
+            return plan, True
         effort.spend(look)
         is_by_bytes = setting.limits.model is MemoryModel.IDEAL
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
             return best, best_s < inf
         others: list[Policy] = [each() for each in ALTERNATIVES]
-        if is_by_bytes:
+        if is_by_bytes or _is_ahead(setting):
             # Trials take as long as a search.
             others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
@@ -258,8 +259,15 @@ class Optimal(Policy, frozen=True, kw_only=True):
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
 
 
-def _effort(limit: TimeLimit, setting: Setting, deadline: Deadline) -> Effort:
-    return Effort.until(limit.begin().sooner(deadline), min(EFFORT, LOOKS * len(setting.workload.step.operations)))
+def _effort(limit: TimeLimit, setting: Setting) -> Effort:
+    steps = min(EFFORT, LOOKS * len(setting.workload.step.operations))
+    return Effort.until(limit.begin().sooner(setting.deadline), steps, setting.steps)
+
+
+def _is_ahead(setting: Setting) -> bool:
+    """Return whether memory is reserved ahead, in segments."""
+    settings = settings_of(setting.limits.model)
+    return settings is not None and settings.preallocated and not settings.expandable_segments
 
 
 def _seconds(setting: Setting, plan: TrainingPlan) -> float:

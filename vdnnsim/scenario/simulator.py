@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
@@ -41,7 +42,7 @@ class Simulator:
         gpus: how many GPUs train together, the first of the machine; of a captured rank as many as there are ranks, or
             one, which stands for all. Of a pipeline one for each of its ranks, whose data it stands for.
         gradients: how they add up gradients; None if they do not.
-        progress, deadline: as of a `Setting`.
+        progress, deadline, steps: as of a `Setting`.
         as_run: changes plans to what is run, if that differs.
         pipeline: the workloads of the ranks of a pipeline; of others none.
     """
@@ -57,6 +58,7 @@ class Simulator:
     progress: Callable[[str], object] | None = None
     as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
     deadline: Deadline = NEVER
+    steps: float = inf
     pipeline: tuple[CapturedWorkload, ...] = ()
 
     @classmethod
@@ -102,6 +104,7 @@ class Simulator:
             placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
             progress=self.progress,
             deadline=self.deadline,
+            steps=self.steps,
         )
 
     def run(self, policy: Policy, oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:

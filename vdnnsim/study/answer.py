@@ -19,7 +19,6 @@ from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.training_loops import Loop, fits_but_for_update, lighter_loops
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.pytorch import cached_casts_bytes
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
@@ -33,7 +32,7 @@ from vdnnsim.study.less_work import (
     shorter_sequence,
     smaller_batch,
 )
-from vdnnsim.study.replay_budget import CAPTURED, PER_S, ReplayBudget
+from vdnnsim.study.replay_budget import CAPTURED, STEPS, ReplayBudget
 
 POLICIES: Final = ("checkpoint", "save_on_cpu")
 """That plan at once, of those that `apply` runs."""
@@ -43,10 +42,8 @@ OF_CONVOLUTIONS: Final = ("vdnn_all(p)", MEMONGER, "vdnn_conv(p)", "swap(p)")
 RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-LEAST_SEARCH_S: Final = 4.0
-"""Processor time of a search, at least."""
 SEARCHED: Final = 15_000
-"""Operations as which a search counts."""
+"""Operations as which a search counts, the least for which there is one."""
 _MARGIN: Final = 1.04
 """By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
 _GROWING: Final = 1.1
@@ -230,7 +227,7 @@ class _Asking:
             yield replays.growing.divided(name, nearly)
 
     def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
-        """Yield a search in the loop whose plain step takes least, unless that fits, in all time that is left."""
+        """Yield a search in the loop whose plain step takes least, unless that fits, with all effort that is left."""
         replays = self._least()
         fits_at_all = replays.can_fit
         search = SEARCH if fits_at_all else STATES_ON_HOST
@@ -238,9 +235,8 @@ class _Asking:
         is_known = replays.named(search).label in asked and not replays.loop.changes
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
-        deadline = TimeLimit(max(LEAST_SEARCH_S, replays.budget.operations / PER_S)).begin()
-        found = replays.tried(search, deadline=deadline, operations=SEARCHED)
-        yield found if found.untried else self._compared(replace(found, cut_short=deadline.is_over))
+        found = replays.tried(search, steps=STEPS * max(SEARCHED, replays.budget.operations), operations=SEARCHED)
+        yield found if found.untried else self._compared(found)
 
     def _compared(self, found: Way) -> Way:
         """Return what a search found, as not tried to the end where a policy that it would take is faster."""

@@ -9,6 +9,7 @@ and no more memory (as `vdnnsim.policies.accumulate`).
 
 import sys
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Self
 
 import msgspec
@@ -27,7 +28,6 @@ from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import preallocated
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
@@ -135,14 +135,17 @@ class AnswerReplays:
         scenario: Scenario | None = None,
         change: Change = Change.POLICY,
         *,
-        deadline: Deadline = NEVER,
+        steps: float = inf,
         operations: int = 0,
     ) -> Way:
-        """Replay a policy, by default as it is applied, with `operations` of its own and those of the step."""
+        """Replay a policy, by default as it is applied, with `operations` of its own and those of the step.
+
+        A search takes at most so many steps.
+        """
         chosen = scenario or self.applied
         asked, cost = self.untried(name, chosen, change), operations + self.operations
         return self.budget.once(
-            asked, cost, lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, deadline))
+            asked, cost, lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, steps))
         )
 
     def untried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
@@ -157,11 +160,11 @@ class AnswerReplays:
         """These in segments that grow."""
         return replace(self, scenario=replace(self.scenario, memory_model=GROWING))
 
-    def row(self, name: str, scenario: Scenario, deadline: Deadline = NEVER) -> PolicyResult | str:
+    def row(self, name: str, scenario: Scenario, steps: float = inf) -> PolicyResult | str:
         """Return the result of a policy, or why there is none."""
         policy = self.named(name)
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
-        simulator = replace(simulator_of(scenario, costs), deadline=deadline)
+        simulator = replace(simulator_of(scenario, costs), steps=steps)
         try:
             planned = self.shared.planned(policy, simulator)
             return slowest_of(simulator.outcome(planned, self.result.oracle))
@@ -193,6 +196,7 @@ class AnswerReplays:
         )
         if isinstance(found, str):
             return way
+        certificate = found.trace.plan.certificate
         in_use = found.metrics.allocated_bytes + gpu.framework_bytes(found.trace.plan.handles)
         reason = ""
         if found.refusal is not None and found.shortage is Shortage.HOST:
@@ -203,6 +207,7 @@ class AnswerReplays:
             allocated_bytes=found.metrics.allocated_bytes,
             held_bytes=in_use if is_applied else found.held_bytes(gpu),
             in_pieces=found.shortage is Shortage.GAPS,
+            cut_short=certificate is not None and not certificate.complete,
             reason=reason,
         )
 

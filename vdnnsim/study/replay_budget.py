@@ -14,6 +14,8 @@ OPERATIONS: Final = 32_000
 """Operations of an answer: a model of a billion parameters is captured in one other loop within it, at two batches, and
 replayed five times, which with all captures takes about 12 s of processor time. What was not tried is tried where the
 same is asked with more time."""
+STEPS: Final = 6
+"""Steps of a search (`vdnnsim.planning.effort`) that take as long as the replay of an operation, about."""
 LATE: Final = PER_S // 2
 """Operations by which an answer may take longer, as a replay in a loop that was captured for it."""
 CAPTURED: Final = 3

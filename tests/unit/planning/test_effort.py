@@ -2,7 +2,7 @@
 
 from math import inf
 
-from vdnnsim.planning.deadline import GRACE_S, Deadline
+from vdnnsim.planning.deadline import GRACE_S, NEVER, Deadline
 from vdnnsim.planning.effort import GRACE, UNLIMITED, Effort
 
 
@@ -41,6 +41,14 @@ def test_a_deadline_ends_an_effort_and_all_that_it_is_part_of_remember_it() -> N
     assert (whole.is_over, whole.with_grace.is_over) == (True, False)
     clock.now_s = 10.0 + GRACE_S
     assert whole.with_grace.allows(0) is False
+
+
+def test_fewer_steps_than_a_search_takes_cut_it() -> None:
+    """10 of 20 end it as a deadline does, whatever part ends first; at most 20 of 20 are those of the search."""
+    for most, is_cut in ((10, True), (20, False)):
+        whole = Effort.until(NEVER, 20.0, most)
+        assert (whole.left, whole.is_over, whole.is_cut) == (most, False, False)
+        assert (whole.part(0.5).allows(most), whole.is_cut) == (False, is_cut)
 
 
 def test_without_a_limit_it_never_ends() -> None:

@@ -120,6 +120,15 @@ def test_a_plan_for_memory_reserved_ahead_depends_on_no_clock() -> None:
     assert first == second == Optimal().plan(setting)
 
 
+def test_a_search_with_fewer_steps_than_it_would_take_is_cut() -> None:
+    """Of 120 MiB, 80 of them for maps, with 100 steps; no clock decides what is found within them."""
+    setting = machine_with(120, AHEAD, wide_chain).setting()
+    plans = [Optimal().plan(replace(setting, steps=each)) for each in (100, 100, 10**6)]
+    certificates = [each.certificate for each in plans]
+    assert [each is not None and each.complete for each in certificates] == [False, False, True]
+    assert plans[0] == plans[1]
+
+
 def test_of_memory_models_within_each_other_the_innermost_counts() -> None:
     """The chain takes two workspaces of 8.125 MiB and some kB, which of 17 leave none for a segment of small blocks."""
     ahead = in_memory(machine_with(17).setting(), AHEAD)

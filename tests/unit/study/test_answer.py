@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from vdnnsim.dnn.step import BufferKind, Module, Storage
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.planning.deadline import CLOCKS
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.document import Block, Bullets, Code, Document, Heading, Prose, Table
 from vdnnsim.report.html import fragment
@@ -450,6 +452,18 @@ def test_what_was_not_tried_is_a_row_that_a_later_budget_fills(large: tuple[Scen
         assert len(budget.known) > known
     assert budget.sufficed
     assert made == whole
+
+
+def test_a_search_counts_its_steps_and_reads_no_clock_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With states on the host, under a clock on which a thousand readings take a second, and one ten times as fast."""
+    step = with_storage(chain(20_000), BufferKind.OPTIMIZER_STATE, 32 * MIB)
+    found = []
+    for reading_s in (1e-3, 1e-2):
+        monkeypatch.setitem(CLOCKS, "cpu", count(step=reading_s).__next__)
+        _, made = answered(asked(CapturedModel(step), 8 * MIB))
+        found.append(made)
+    assert found[0] == found[1]
+    assert found[0].ways[-1].policy.startswith("optimal(offload_optimizer")
 
 
 def test_no_batch_helps_against_weights_and_states() -> None:
