@@ -91,7 +91,32 @@ class OffloadSearch:
                     found = faster(found, each)
                     if found and self._is_enough(found):
                         return found
+        for turn in self._turns() if found is None else ():
+            found = faster(found, self._late(turn))
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
+
+    def _late(self, turn: int) -> Timetable | None:
+        """Return a timetable that offloads whole buffers which return late, too.
+
+        Those that are idle first, as many as the turn needs, may be back before a kernel that lacks memory.
+        """
+        kernels, options = self.problem.kernels, self.optimum.options
+        needs = [each.away_bytes(one, self.problem.capacity_bytes) for each, one in zip(kernels, options, strict=True)]
+        moved = {wait for wait, _ in to_offload(self.problem.idle, turn, max(needs[: turn + 1]))}
+        everyone = [wait for wait, _ in to_offload(self.problem.idle, turn)]
+        returning = sorted(everyone, key=lambda each: each.next)
+        away = 0
+        left = list[IdleInterval]()
+        for at in range(len(kernels) - 1, turn, -1):
+            while returning and returning[-1].next > at:
+                wait = returning.pop()
+                away += wait.nbytes if wait in moved else 0
+                left += [] if wait in moved else [wait]
+            while away < needs[at] and left:
+                wait = left.pop()
+                moved.add(wait)
+                away += wait.nbytes
+        return self._timetable([Chunk(each, each.nbytes, None) for each in everyone if each in moved], turn)
 
     def _rounded(self, turn: int, chunk_bytes: int) -> Iterator[Timetable | None]:
         choices = self._choices(turn, self.optimum.away_bytes, chunk_bytes)

@@ -8,6 +8,7 @@ import pytest
 from tests.toy import toy_costs, toy_graph, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.effort import UNLIMITED, Effort
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
@@ -88,6 +89,28 @@ def half_late_s(nbytes: int) -> float:
 def late_s(nbytes: int) -> float:
     """1 B/s, and 1 s before the first."""
     return nbytes + 1.0
+
+
+def test_what_returns_late_is_offloaded_where_what_is_idle_first_returns_too_early() -> None:
+    """Of 100 B kernel 5 lacks 11, beside seven idle buffers of 10 B, and kernel 7 lacks 10, beside one of them.
+
+    Six are idle from kernel 0 until 6, the seventh from 2 until 9. One of the six is offloaded until 11 s and the
+    seventh until 21 s, when 3 begins, the kernel with most that is idle; 5 ends at 24. The one is back at 34 for 6, the
+    seventh returns from 36 to 46, and 9 ends at 47.
+    """
+    problem = chain_problem(306)
+    idle = [*(IdleInterval(buffer, 10, 0, 0, 6) for buffer in range(6)), IdleInterval(6, 10, 2, 2, 9)]
+    held = [80, 80, 80, 80, 80, 111, 80, 110, 80, 80]
+    kernels = zip(problem.kernels, held, strict=True)
+    problem = replace(
+        problem, kernels=tuple(replace(each, held_bytes=nbytes, waiting_bytes=0) for each, nbytes in kernels)
+    )
+    problem = replace(problem, capacity_bytes=100).with_idle(idle)
+    for chunk in (None, WHOLE):
+        found = search(problem).best(chunk)
+        assert found is not None
+        assert [each.wait.next for each in found.movement.chunks] == [6, 9]
+        assert found.seconds == 47
 
 
 @pytest.mark.parametrize(
