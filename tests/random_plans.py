@@ -13,7 +13,7 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Host, Link, Origin, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms

@@ -21,7 +21,8 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, MeasuredKernels, Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.memory_limits import MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting, Trial

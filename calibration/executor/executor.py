@@ -33,8 +33,9 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Compute
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan, place_unlimited
 from vdnnsim.plans.repetition import end_of_work, leading_operations
 from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan

@@ -13,8 +13,8 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.liveness import maps_touched
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Release
-from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Setting, make_plan
 from vdnnsim.policies.registry import known_policies

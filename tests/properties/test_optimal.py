@@ -16,12 +16,14 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.buffer_uses import RESIDENT
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
-from vdnnsim.plans.placement import MemoryLimits, needed_bytes
+from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.alternatives import ALTERNATIVES
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Setting, Trial, make_plan
-from vdnnsim.policies.optimal import ALTERNATIVES, Optimal
+from vdnnsim.policies.optimal import Optimal
 
 OTHERS = [policy() for policy in ALTERNATIVES]
 

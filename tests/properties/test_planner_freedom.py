@@ -25,8 +25,9 @@ from vdnnsim.planning.problem import problem_of
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.alternatives import ALTERNATIVES
 from vdnnsim.policies.interface import DecidedBy, Policy, make_plan
-from vdnnsim.policies.optimal import ALTERNATIVES, GOOD, Optimal
+from vdnnsim.policies.optimal import GOOD, Optimal
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import MIB
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from vdnnsim.memory.live_segments import LiveSegments
     from vdnnsim.memory.requests import Request
     from vdnnsim.plans.live_step import LiveStep
-    from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+    from vdnnsim.plans.memory_limits import MemoryLimits
+    from vdnnsim.plans.placement import DoesNotFit
     from vdnnsim.plans.trace import IterationTrace
     from vdnnsim.policies.interface import Policy
 

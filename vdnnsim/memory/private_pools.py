@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from vdnnsim.memory.packing import Lifetime, Packing, most_live_bytes, pack, packings
@@ -27,6 +27,8 @@ from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
 MOST_SIZES: Final = 4
 """Sizes of blocks, from the largest, that have segments."""
 MOST_SEGMENTS: Final = 16
+MOST_LAYOUTS: Final = 12
+"""That are tried: of a hundred plans of transformers with room, four have none by so many."""
 VARIANTS: Final = ((True, 3 / 4, 0), (True, 1 / 2, 1), (False, 3 / 4, 1))
 """Whether PyTorch's own pool is filled first, the part of what no block needs that is left for gaps, and the order."""
 MOST_SPARE: Final = 1 / 16
@@ -63,6 +65,9 @@ class PrivatePools:
 
     def cuts(self) -> Iterator[Cut | int]:
         """Yield private pools by layouts; where a layout is higher than the memory, by how much."""
+        return islice(self._cuts(), MOST_LAYOUTS)
+
+    def _cuts(self) -> Iterator[Cut | int]:
         blocks, found = self._steered, dict[int, Place]()
         sizes = sorted({each.nbytes for each in blocks.values() if each.nbytes >= LARGE_SEGMENT_BYTES}, reverse=True)
         segments, large = list[int](), dict[int, Place]()

@@ -11,8 +11,8 @@ from typing import Final
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, Placement
 
-EFFORT: Final = 800_000
-"""Steps of a search, at most: 25 s of a core on which a step takes 31 us."""
+EFFORT: Final = 650_000
+"""Steps of a search, at most: 20 s of a core on which a step takes 31 us."""
 LOOKS: Final = 2000
 """Steps for each operation of a workload, at most."""
 GRACE: Final = 16_000
@@ -25,7 +25,7 @@ MADE: Final = 5.0
 """Of a kernel in a plan that is lowered, placed and replayed."""
 SOLVED: Final = 0.35
 """Of a factor of a linear program, in each node of a search for integers."""
-RESERVED: Final = 3.0
+RESERVED: Final = 6.0
 """Of a kernel in a reservation that is tried for a plan."""
 PLAYED: Final = 1.0
 """Of an operation of a plan of another policy."""

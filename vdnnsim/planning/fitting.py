@@ -100,6 +100,7 @@ class Fitting:
         lowered: makes a plan of a timetable.
         granule_bytes: in which memory can be released.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
+        near: distance of a timetable to the optimum, as a fraction, that is good enough.
     """
 
     order: Order
@@ -111,6 +112,7 @@ class Fitting:
     host_bytes: int
     granule_bytes: int
     chunk_bytes: int | None
+    near: float = TOLERANCE
     _refused: dict[Hashable, NoRoom] = field(default_factory=dict, init=False)
 
     def first(self, effort: Effort) -> Candidate | None:
@@ -138,7 +140,7 @@ class Fitting:
         return Verdict(lacking_bytes=lacking[0] if lacking else 1)
 
     def planned(
-        self, problem: Problem, optimum: Optimum, effort: Effort, near: float = TOLERANCE
+        self, problem: Problem, optimum: Optimum, effort: Effort, near: float | None = None
     ) -> Candidate | NoRoom | None:
         """Return the plan of a problem, or its failed request; None where no timetable fits by its bytes."""
         spent = effort.spent
@@ -198,7 +200,8 @@ class Fitting:
                 found = made
         return found
 
-    def _search(self, problem: Problem, optimum: Optimum, effort: Effort, near: float = TOLERANCE) -> OffloadSearch:
+    def _search(self, problem: Problem, optimum: Optimum, effort: Effort, near: float | None = None) -> OffloadSearch:
+        near = self.near if near is None else near
         return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, effort, near)
 
     def _made(self, timetable: Timetable, effort: Effort) -> Candidate | NoRoom:

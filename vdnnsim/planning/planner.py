@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.explanations import explained, floor_bytes
 from vdnnsim.planning.fitting import NEAR, Best, Candidate, Fitting
+from vdnnsim.planning.fluid_bound import TOLERANCE
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.optimizer_states import amounts
 from vdnnsim.planning.question import Question
@@ -66,6 +67,7 @@ class Planner:
         replay: returns the seconds of an iteration.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
         known: sets of buffers that are dropped and recomputed, of which orders are tried first.
+        near: distance of a plan to the optimum of its order, as a fraction, that is good enough.
     """
 
     question: Question
@@ -76,6 +78,7 @@ class Planner:
     label: str
     progress: Callable[[str], object] | None
     known: Sequence[frozenset[int]] = ()
+    near: float = TOLERANCE
 
     @cached_property
     def best(self) -> Best:
@@ -96,11 +99,6 @@ class Planner:
         is_short = found is None or timetable.seconds > self.question.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, self.best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
-
-    def fitted(self, order: Order, effort: Effort) -> Candidate | None:
-        """Return a plan of an order that is near its optimum, or the best that the effort allows."""
-        made = self._fitting(order).planned(order.problem, order.optimum, effort, GOOD)
-        return made if isinstance(made, Candidate) else None
 
     def refused(self, place: Callable[[TrainingPlan], Placement | DoesNotFit]) -> TrainingPlan | None:
         """Return the plan that moves all it can if no plan has room where `place` puts it, in reserved memory.
@@ -195,7 +193,8 @@ class Planner:
     def _recomputing(self, ways: list[_Way], effort: Effort, fitting: float, look: float) -> None:
         """Find faster plans with recomputation; those of the best orders may take as much effort as `fitting`."""
         best = self.best
-        if effort.part(SHARE).allows(look):
+        # The bound of a search that begins with what others found is theirs.
+        if not self.known and effort.part(SHARE).allows(look):
             bound = recomputation_bound(
                 self.question.problem, self.question.copies.best, self.question.host_bytes(()), effort
             )
@@ -229,6 +228,7 @@ class Planner:
             self.question.host_bytes(order.problem.on_host),
             self.question.granule_bytes,
             self._chunk_bytes,
+            self.near,
         )
 
     def _search(self, way: _Way, effort: Effort, look: float) -> DropSearch:

@@ -19,7 +19,7 @@ from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.certificate import BoundClass
-from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.schedule import Run, iteration
 
 

@@ -142,6 +142,8 @@ class DropSearch:
             self._short_bytes = 0
             if not self._all_tried(self._rounded(again, () if made.until else SEGMENTS), repair=True):
                 return False
+            if self._is_over(ENOUGH):
+                break
             dropped = frozenset(each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0])
             whole, before = self._whole(dropped), (problem, made)
             begin = replace(begin, capacity_bytes=begin.capacity_bytes - self._short_bytes)

@@ -1,16 +1,14 @@
 """Plans for memory that is reserved ahead: searched by bytes, and placed at addresses.
 
-Whether a plan has room among addresses is a matter of a few MiB in gaps. So a search offers several: its fastest, and
-plans of its best order that leave more and more of the memory free, however slow, until one has room; the next search,
-for as much as that one takes, finds faster ones, and so does the one after it. As segments take more than what lies in
-them, of every plan about as much, further searches are for that much less, and a part that is left for gaps. All this
-goes on until a plan that has room is near the bound.
+Whether a plan has room among addresses is a matter of a few MiB in gaps, and of what PyTorch's allocator makes of them.
+So plans for less and less memory are searched until one has room, and then plans for memory between that and the least
+for which one had none, by halves, for as long as that may make the step faster. As segments take more than what lies in
+them, of every plan about as much, searches are for that much less from the first plan on that lacks nothing else.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import nsmallest
-from itertools import product
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -22,22 +20,18 @@ from vdnnsim.planning.recompute_search import Order
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 
-LEFT: Final = (1 / 64, 1 / 32, 1 / 16)
-"""Parts of the memory that plans leave free."""
-LEFT_AT_FIRST: Final = (1 / 64, 1 / 16, 1 / 8, 1 / 4)
-"""The same, until one has room."""
-LACKING: Final = 16
-"""How much more is left than the last plan lacked: one that leaves a little more would lack as much."""
+LEFT: Final = (1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Parts of the memory that plans leave free, until one has room."""
+LACKING: Final = 8
+"""How much more is left than the first plan lacked: one that leaves a little more would lack as much."""
+NARROW: Final = 1 / 128
+"""Part of the memory by which plans with and without room differ, below which nothing between is searched for."""
 MOST_ORDERS: Final = 3
 """Orders with which the next search begins."""
 SHARE: Final = 0.3
-"""Of the effort that is left, for a search by bytes."""
-FAR_SHARE: Final = 0.6
-"""Of what is left of more, for one after a plan that is far from the bound."""
-FITTING: Final = 0.05
-"""Of that, for a plan of an order."""
+"""Of the effort that is left, for a search by bytes, and at least half as much of all of it."""
 FAR: Final = 1.1
-"""Factor to the time of the fastest plan of a search above which others are not placed."""
+"""Factor to the bound below which a plan for all of the memory is fast enough."""
 
 
 @dataclass
@@ -47,7 +41,6 @@ class ReservedSearch:
     Attributes:
         by_bytes: makes a search for a plan that takes so many bytes, which begins with what some orders drop.
         place: places a plan at addresses.
-        more: for a search in less memory, while the fastest is far from the bound.
         found: the fastest so far that has room; None while there is none.
         bound_s: of all plans.
     """
@@ -55,71 +48,75 @@ class ReservedSearch:
     by_bytes: Callable[[int, Effort, Sequence[frozenset[int]]], Planner]
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     effort: Effort
-    more: Effort
     found: TrainingPlan | None = None
     found_s: float = inf
     bound_s: float = 0.0
+    # That was left in the beginning.
+    _begun: float = inf
     # For which plans may have room: segments take more than what lies in them.
     _most_bytes: int = 0
-    # For which the fastest that has room was made.
-    _roomy_bytes: int = 0
-    # By the last plan for which layouts were tried.
+    _least_bytes: int = 0
+    # By the first plan.
     _lacking_bytes: int = 0
     _orders: list[Order] = field(default_factory=list)
     _refused: set[Hashable] = field(default_factory=set)
 
     def search(self, nbytes: int) -> None:
-        """Search in so much memory, and then in less."""
-        self._most_bytes = nbytes
-        least_bytes, tried = self._search(nbytes), {nbytes}
-        while 0 < self._roomy_bytes < min(tried) and not self._is_over:
-            tried.add(self._roomy_bytes)
-            self._search(self._roomy_bytes)
-        if self._roomy_bytes == nbytes and self.found_s <= self.bound_s * FAR:
-            # Gaps took nothing. Of whole buffers one for less may be faster, where so many are badly filled.
-            return
+        """Search in so much memory, in less until a plan has room, and then in more again."""
+        self._most_bytes, self._begun = nbytes, self.effort.left
+        # Gaps took nothing: of whole buffers one for less may be faster, where so many are badly filled.
+        fits = self._search(nbytes)
+        for less_bytes in self._amounts(nbytes):
+            if self._is_over or (fits and self.found_s <= self.bound_s * FAR):
+                return
+            if self._search(less_bytes) and not fits:
+                self._search_between(less_bytes, nbytes)
+                return
+            nbytes = less_bytes
+
+    def _search_between(self, roomy_bytes: int, nbytes: int) -> None:
+        """Search in more memory than one for which a plan has room, and less than one for which none has."""
+        nbytes = min(nbytes, self._most_bytes)
+        while nbytes - roomy_bytes > NARROW * nbytes and not self._is_over:
+            between = (nbytes + roomy_bytes) // 2
+            if self._search(between):
+                roomy_bytes = between
+            else:
+                nbytes = between
+
+    def _amounts(self, nbytes: int) -> Iterator[int]:
+        """Yield less and less memory, at most half of what is left above the least of any plan at once."""
+        before = nbytes
         for part in LEFT:
-            # At most half of what is left above the least memory of any plan.
-            less_bytes = max(self._most_bytes - int(part * nbytes), (self._most_bytes + least_bytes) // 2)
-            if self._is_over or not 0 < least_bytes < less_bytes < nbytes:
-                break
-            if less_bytes not in tried:
-                tried.add(less_bytes)
-                least_bytes = self._search(less_bytes)
+            most_bytes, least_bytes = min(before, self._most_bytes), self._least_bytes
+            less_bytes = max(self._most_bytes - int(part * nbytes), (most_bytes + least_bytes) // 2)
+            if not 0 < least_bytes < less_bytes < before:
+                return
+            if part < LEFT[-1] and part * nbytes < LACKING * self._lacking_bytes:
+                continue
+            yield less_bytes
+            before = less_bytes
 
     @property
     def _is_over(self) -> bool:
         return self.effort.is_over or self.found_s <= self.bound_s * (1 + GOOD)
 
-    def _search(self, nbytes: int) -> int:
-        """Place plans for so many bytes, the fastest first, until one has room.
-
-        Return the least bytes of any plan; 0 where there is none for so many.
-        """
+    def _search(self, nbytes: int) -> bool:
+        """Place the fastest plan for so many bytes; return whether it has room, or is no faster than the one found."""
         known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
-        is_far = self.bound_s * FAR < self.found_s < inf
-        part = self.more.part(FAR_SHARE) if is_far else self.effort.part(SHARE)
-        planner = self.by_bytes(nbytes, part, [each.dropped for each in known])
+        planner = self.by_bytes(nbytes, self._part(), [each.dropped for each in known])
         plan, best = planner.plan(), planner.best.found
         assert plan.certificate is not None, "it was searched for"
         self.bound_s = self.bound_s or plan.certificate.bound_s
         if best is None:
-            return 0
+            return False
+        self._least_bytes = planner.question.least_bytes
         self._orders += planner.best.orders
-        if self._is_slow(best) or self._has_room(planner, best):
-            return planner.question.least_bytes
-        for order in self._leaner(planner, nbytes):
-            made = None if self.effort.is_over else planner.fitted(order, self.effort.part(FITTING))
-            # While none has room, a slow one tells for how much memory to search next.
-            is_far = self.found is not None and made is not None and made.seconds > best.seconds * FAR
-            if made is None or is_far or self._is_slow(made):
-                continue
-            if self._has_room(planner, made):
-                break
-        return planner.question.least_bytes
+        return best.seconds >= self.found_s * (1 - NEAR) or self._has_room(planner, best)
 
-    def _is_slow(self, made: Candidate) -> bool:
-        return made.seconds >= self.found_s * (1 - NEAR)
+    def _part(self) -> Effort:
+        left = self.effort.left
+        return self.effort.part(max(SHARE, min(1.0, SHARE / 2 * self._begun / left))) if 0 < left < inf else self.effort
 
     def _has_room(self, planner: Planner, made: Candidate) -> bool:
         """Place a plan, and return whether it has room; it is the best then."""
@@ -130,21 +127,9 @@ class ReservedSearch:
         self.effort.spend(steps_of_placing(placed, len(timetable.options)))
         if isinstance(placed, Placement):
             self.found, self.found_s = planner.certified(made, complete=not self.effort.is_cut), made.seconds
-            self._roomy_bytes = timetable.movement.problem.capacity_bytes
             return True
         self._refused.add(timetable.decisions)
-        self._lacking_bytes = placed.lacking_bytes if placed.tries > 1 else 0
+        self._lacking_bytes = self._lacking_bytes or placed.lacking_bytes
         if placed.tries == 1:
             self._most_bytes = min(self._most_bytes, timetable.movement.problem.capacity_bytes - placed.lacking_bytes)
         return False
-
-    def _leaner(self, planner: Planner, nbytes: int) -> Iterator[Order]:
-        """Yield the best order of a search in less and less memory."""
-        parts = LEFT if self.found else LEFT_AT_FIRST
-        for order, part in product(nsmallest(1, planner.best.orders, key=attrgetter("seconds")), parts):
-            if part * nbytes < LACKING * self._lacking_bytes:
-                continue
-            problem = replace(order.problem, capacity_bytes=self._most_bytes - int(part * self._most_bytes))
-            optimum = planner.question.optimum(problem, problem.on_host, self.effort)
-            if optimum is not None and problem.capacity_bytes < nbytes:
-                yield replace(order, problem=problem, optimum=optimum)

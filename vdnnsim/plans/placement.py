@@ -8,78 +8,28 @@ of a captured step counts, which inherits the pool of the first two.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
-from vdnnsim.memory.live_segments import LiveSegments
+from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
 from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.plans.device_requests import Asked, device_requests, searches
-from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
+from vdnnsim.plans.host_memory import HostOverflow, Pool, walk_host
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.repetition import buffer_of, repeated
-from vdnnsim.plans.reserved_memory import ReservedMemory, Reserving
+from vdnnsim.plans.reserved_memory import Reserved, ReservedMemory, Reserving
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
 ITERATIONS: Final = 3
 """After so many PyTorch's pool rarely grows; on pretended GPUs most scripts' did not after the second."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
-    """The memories of a machine, and its memory model.
-
-    Attributes:
-        device_bytes: device memory for buffers, less `handle_bytes` for each handle that a plan opens.
-        total_bytes: all memory of the GPU; by default `device_bytes`.
-        pinned_bytes: host memory that may be pinned; by default all.
-        process_bytes: host memory of a process beside what it pins.
-        boundaries, live: operations before which a live loop can change PyTorch's pool, and the segments among which
-            it begins, as of `Reserving`.
-    """
-
-    model: MemoryChoice
-    device_bytes: int
-    host_bytes: int
-    granule_bytes: int
-    handle_bytes: int = 0
-    total_bytes: int | None = None
-    pinned_bytes: int | None = None
-    process_bytes: int = 0
-    boundaries: frozenset[int] | None = None
-    live: LiveSegments | None = None
-
-    @classmethod
-    def of_server(cls, server: Server, model: MemoryChoice, gpus: int) -> "MemoryLimits":
-        """Return the memory of one GPU, and its equal share of host memory."""
-        return cls(
-            model=model,
-            device_bytes=max(0, server.gpu.memory_bytes - server.gpu.context_bytes),
-            host_bytes=server.host.memory_bytes // gpus,
-            pinned_bytes=(server.host.pinnable_bytes or server.host.memory_bytes) // gpus,
-            process_bytes=server.host.process_bytes if is_of_pytorch(model) else 0,
-            granule_bytes=server.gpu.granule_bytes,
-            handle_bytes=server.gpu.handle_bytes,
-            total_bytes=server.gpu.memory_bytes,
-        )
-
-    @property
-    def host(self) -> HostLimits:
-        pinned = self.host_bytes if self.pinned_bytes is None else self.pinned_bytes
-        return HostLimits(self.host_bytes, pinned, self.process_bytes, is_of_pytorch(self.model))
-
-    def of(self, plan: TrainingPlan) -> "MemoryLimits":
-        return self if plan.memory_model is None else replace(self, model=plan.memory_model)
-
-    def pool_bytes(self, plan: TrainingPlan) -> int:
-        return max(0, self.device_bytes - plan.handles * self.handle_bytes)
 
 
 class PlacedChange(NamedTuple):
@@ -215,26 +165,40 @@ def _served(
     plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces
 ) -> tuple[list[list[Asked]], Placed | Overflow, ReservedMemory | None]:
     """Return the requests of each iteration, how they are served, and what is reserved before."""
-    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
-    settings, workload, iterations = settings_of(limits.model), plan.workload, [asked]
-    if settings is not None and isinstance(workload, CapturedWorkload):
-        searched = searches(plan, workload) if settings.cudnn_benchmark else ()
-        iterations = repeated(plan, asked, ITERATIONS, searched)
+    settings = settings_of(limits.model)
     if settings is not None and settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
-        # Under other settings blocks are not cut as live ones were.
-        live = limits.live if settings == replace(DEFAULTS, preallocated=True) else None
-        roomy = replace(limits, device_bytes=limits.device_bytes + (live.other_bytes if live else 0))
-        return Reserving(
-            plan,
-            iterations,
-            limits.pool_bytes(plan),
-            limits.granule_bytes,
-            settings,
-            lambda asked: _serve(plan, roomy, asked),
-            limits.boundaries,
-            live,
-        ).reserved()
+        return _reserved(replace(plan, policy="", passes=(), certificate=None, memory_model=None), limits)
+    iterations = _iterations(plan, limits, pieces)
     return iterations, _serve(plan, limits, [*chain.from_iterable(iterations)]), None
+
+
+@lru_cache(maxsize=4)
+def _reserved(plan: TrainingPlan, limits: MemoryLimits) -> Reserved:
+    """Return a reservation; a plan is placed when it is found, tried and replayed, and layouts take long."""
+    settings = settings_of(limits.model)
+    assert settings is not None, "as memory is reserved"
+    # Under other settings blocks are not cut as live ones were.
+    live = limits.live if settings == replace(DEFAULTS, preallocated=True) else None
+    roomy = replace(limits, device_bytes=limits.device_bytes + (live.other_bytes if live else 0))
+    return Reserving(
+        plan,
+        _iterations(plan, limits, Pieces(plan)),
+        limits.pool_bytes(plan),
+        limits.granule_bytes,
+        settings,
+        lambda asked: _serve(plan, roomy, asked),
+        limits.boundaries,
+        live,
+    ).reserved()
+
+
+def _iterations(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
+    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
+    settings, workload = settings_of(limits.model), plan.workload
+    if settings is None or not isinstance(workload, CapturedWorkload):
+        return [asked]
+    searched = searches(plan, workload) if settings.cudnn_benchmark else ()
+    return repeated(plan, asked, ITERATIONS, searched)
 
 
 def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:

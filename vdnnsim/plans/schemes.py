@@ -18,8 +18,8 @@ from vdnnsim.memory.requests import round_up
 from vdnnsim.plans import operations
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import Lifetimes
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Stream
-from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.schedule import Allocate, Prefetch, Run, Schedule
 from vdnnsim.plans.writer import PlanWriter
 

@@ -26,7 +26,8 @@ from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.files.messages import describe, describe_exception
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.memory_limits import MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 

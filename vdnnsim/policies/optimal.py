@@ -31,47 +31,27 @@ from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
 from vdnnsim.planning.question import Question
-from vdnnsim.planning.reserved_search import ReservedSearch
+from vdnnsim.planning.reserved_search import FAR, ReservedSearch
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Compute, Offload
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.base import Base, Resident
-from vdnnsim.policies.boundary_search import BoundarySearch
-from vdnnsim.policies.caffe import Caffe
-from vdnnsim.policies.checkpoint import Checkpoint
-from vdnnsim.policies.geeps import GeePS
+from vdnnsim.policies.alternatives import ALTERNATIVES, AT_ONCE, kernels_s
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting, make_plan
-from vdnnsim.policies.layrub import LayrubInter
-from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.memory_models import in_memory, models_of
-from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.policies.save_on_cpu import SaveOnCpu
-from vdnnsim.policies.superneurons import SuperNeurons
-from vdnnsim.policies.swap import StaggeredSwap, Swap
-from vdnnsim.policies.tensorflow import TensorFlow
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
-from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
 from vdnnsim.units import Dimension, parse_quantity
 
 AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
 SHARE: Final = 0.8
 """Of the effort, for the search, where the plans of other policies are replayed as well."""
-AHEAD: Final = 0.9
-"""Of that, for plans by bytes, where memory is reserved ahead."""
+AHEAD: Final = 0.85
+"""Of the effort, for plans by bytes, where memory is reserved ahead."""
 KEEPING: Final = 0.5
 """Of the time and the steps that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
-AT_ONCE: Final = (Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe)
-ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
-    *(*AT_ONCE, StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
-)
-"""Policies whose plans are tried, those that plan at once first.
-
-The bound does not hold for the others: smaller batches, pages, and two policies that write over inputs of kernels.
-"""
 
 
 class Optimal(Policy, frozen=True, kw_only=True):
@@ -145,7 +125,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
         for model, words in models_of(setting).items():
             within = setting if model is None else in_memory(setting, model)
             is_by_bytes = within.limits.model is MemoryModel.IDEAL
-            plan = self._in_turns(within, movable, effort if is_by_bytes else effort.part(SHARE))
+            plan = self._in_turns(within, movable, effort if is_by_bytes or _is_ahead(within) else effort.part(SHARE))
             plan, fits = self._or_faster(plan, within, movable, effort)
             assert plan.certificate is not None
             complete = plan.certificate.complete and not effort.is_cut
@@ -162,12 +142,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
         ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
         if refused := self._search(ideal, movable, turns).refused(setting.place):
             return refused
-        by_bytes = self._by_bytes(setting, ideal.limits, movable, turns, effort)
+        by_bytes = self._by_bytes(setting, ideal.limits, movable, turns)
         plan = by_bytes.found
         if plan is None:
             # What is never copied leaves fewer gaps.
             alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
-            kept = None if movable else self._by_bytes(setting, alone, movable, turns, effort).found
+            kept = None if movable else self._by_bytes(setting, alone, movable, turns).found
             plan = self._search(setting, movable, effort).plan()
             if kept is not None:
                 plan = min(plan, kept, key=lambda each: _seconds(setting, each))
@@ -175,7 +155,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
         return replace(plan, certificate=replace(plan.certificate, bound_s=by_bytes.bound_s))
 
     def _by_bytes(
-        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort, more: Effort
+        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort
     ) -> ReservedSearch:
         """Search by bytes for a plan that has room where `setting` places it."""
         ideal = in_memory(setting, MemoryModel.IDEAL)
@@ -183,9 +163,9 @@ class Optimal(Policy, frozen=True, kw_only=True):
         def by_bytes(nbytes: int, part: Effort, known: Sequence[frozenset[int]]) -> Planner:
             less = replace(limits, device_bytes=nbytes)
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
-            return replace(self._search(counted, movable, part, whole=True), known=known)
+            return replace(self._search(counted, movable, part, whole=True), known=known, near=GOOD)
 
-        found = ReservedSearch(by_bytes, setting.place, effort, more)
+        found = ReservedSearch(by_bytes, setting.place, effort)
         found.search(limits.device_bytes)
         return found
 
@@ -229,14 +209,16 @@ class Optimal(Policy, frozen=True, kw_only=True):
         others: list[Policy] = [each() for each in ALTERNATIVES]
         if is_by_bytes or _is_ahead(setting):
             # Trials take as long as a search.
-            others = [each for each in others if each.decided_by is not DecidedBy.TRIALS]
+            others = [each for each in others if isinstance(each, AT_ONCE) or each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
         if self.recompute and not is_good and self._search(setting, movable, effort).kept_s() < best_s:
             # A search takes all that is left.
             others.insert(len(AT_ONCE), structs.replace(self, recompute=False))
         for policy in others:
+            # What plans at once is tried in any case while the plan is far from the bound.
             is_late = not effort.allows(look) and (best_s < inf or effort.with_grace.is_over)
-            if is_late or best_s <= certificate.bound_s * (1 + NEAR):
+            is_near = best_s <= certificate.bound_s * FAR or not isinstance(policy, AT_ONCE)
+            if (is_late and is_near) or best_s <= certificate.bound_s * (1 + NEAR):
                 break
             # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
             with suppress(PolicyError, PlanError):
@@ -244,6 +226,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
                     other = policy._planned(setting, frozenset(), effort)  # noqa: SLF001 - in what is left
                 else:
                     other = make_plan(policy, replace(setting, deadline=effort.deadline))
+                if kernels_s(setting, other) >= best_s:
+                    continue
                 trial = setting.trials.run_trial(other)
                 if isinstance(trial.outcome, DoesNotFit):
                     effort.spend(steps_of_placing(trial.outcome, len(setting.workload.step.operations)))

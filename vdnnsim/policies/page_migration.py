@@ -24,8 +24,8 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import lifetimes
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Paged
-from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.schedule import Allocate, Offload, Prefetch, Release, Run, ScheduleStep, Wait, iteration
 from vdnnsim.plans.schemes import AsScheduled
 from vdnnsim.plans.training_plan import TrainingPlan

@@ -38,7 +38,7 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import lifetimes
 from vdnnsim.plans.liveness import maps_touched
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.schedule import (
     Offload,
     Prefetch,

@@ -21,8 +21,9 @@ from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients, exchanged, until_one_overflows
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan, place_unlimited
 from vdnnsim.plans.repetition import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.memory_limits import MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
 

@@ -10,8 +10,9 @@ from typing import Final
 from vdnnsim.analysis.metrics import stall_seconds
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Offload, Stream
-from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plans.placement import needed_bytes, place_repeatedly
 from vdnnsim.plans.trace import IterationTrace, MemoryCount, StallCause
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.report.scale import percent

@@ -20,8 +20,9 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Link, Origin
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, needed_bytes
+from vdnnsim.plans.placement import DoesNotFit, needed_bytes
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms

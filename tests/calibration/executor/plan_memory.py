@@ -8,7 +8,8 @@ from tests.calibration.executor.races import Race, WatchedExecutor, find_races
 from tests.pytorch_allocator.history import History
 from tests.pytorch_allocator.model import Divergence
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.memory_limits import MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import TrainingPlan
 
 

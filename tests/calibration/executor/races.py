@@ -21,6 +21,7 @@ from calibration.executor.plan_walk import PlanWalk
 from calibration.kernels.interface import KernelTensors
 from tests.pretend.stream_races import Happening, Record, Synchronize, Touch, Wait, Work, find_hazards
 from tests.pytorch_allocator.history import Entry, recorded
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import (
     Compute,
     HostSynchronize,
@@ -31,7 +32,7 @@ from vdnnsim.plans.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import TrainingPlan
 
 Touches = Mapping[int, Sequence[Touch]]

@@ -30,6 +30,7 @@ from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.planning.buffer_uses import RESIDENT
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import (
     Allocate,
     Compute,
@@ -41,7 +42,7 @@ from vdnnsim.plans.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_unlimited
+from vdnnsim.plans.placement import needed_bytes, place_unlimited
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base

@@ -33,8 +33,9 @@ from vdnnsim.planning.problem import problem_of
 from vdnnsim.plans.buffers import IterationBuffers, states_of_update
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Offload, Prefetch
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan

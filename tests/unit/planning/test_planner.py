@@ -21,13 +21,11 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning import fitting
-from vdnnsim.planning.effort import UNLIMITED
-from vdnnsim.planning.planner import Planner
-from vdnnsim.planning.question import Question
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import AllocateExtent, Offload
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Setting, Trial
 from vdnnsim.policies.optimal import Optimal
@@ -70,25 +68,6 @@ def test_where_all_fits_the_certificate_is_empty() -> None:
     back, out = certificate.levers
     assert back.startswith("backward weights of conv1 waits 5.00 s until map input")
     assert out.startswith("backward data of fc waits 2.00 s until 7 B")
-
-
-def test_an_order_of_a_search_has_a_plan_by_itself() -> None:
-    """In 299 B the only order, that without recomputation, takes 17 s, as the search found."""
-    setting = toy_setting(WORKLOAD, COSTS, limits(299))
-    planner = Planner(
-        Question(setting.workload, setting.costs, setting.limits, setting.copies, recompute=False, movable=frozenset()),
-        place=setting.place,
-        replay=lambda plan: setting.trials.run_trial(plan).cost_s,
-        chunk_bytes=None,
-        effort=UNLIMITED,
-        label="optimal",
-        progress=None,
-    )
-    planner.plan()
-    (order,) = planner.best.orders
-    made = planner.fitted(order, UNLIMITED)
-    assert made is not None
-    assert made.seconds == pytest.approx(17, rel=1e-3)
 
 
 def test_a_certificate_lists_slower_kernels() -> None:

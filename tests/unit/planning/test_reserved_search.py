@@ -1,7 +1,7 @@
 """Plans for memory that is reserved ahead: the chain of ten kernels in 306 B, of which addresses need some more.
 
-In 306 B nothing is offloaded, and the kernels take 10 s; in 304 B 2 B are, beside which kernels run as fast, and in
-299 B they take 17 s (test_planner.py).
+In 306 B nothing is offloaded, and the kernels take 10 s; in 304 B 2 B are, beside which kernels run as fast, in 302 B
+they take 12 s, and in 299 B 17 s (test_planner.py).
 """
 
 from dataclasses import replace
@@ -10,14 +10,11 @@ from typing import cast
 
 import pytest
 
-from tests.unit.planning.test_fitting import LINKS, Places, fitting
+from tests.unit.planning.test_fitting import Places, fitting
 from vdnnsim.planning import reserved_search
 from vdnnsim.planning.effort import RESERVED, UNLIMITED, Effort
 from vdnnsim.planning.fitting import Candidate
-from vdnnsim.planning.fluid_bound import Optimum, optimum_of
 from vdnnsim.planning.planner import Planner
-from vdnnsim.planning.problem import Problem
-from vdnnsim.planning.recompute_search import Order
 from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.plans.placement import DoesNotFit, Placement
@@ -34,25 +31,16 @@ class Bytes:
     def __init__(self, nbytes: int, least_bytes: int = LEAST) -> None:
         self._fitting = fitting(Places(nbytes), capacity_bytes=nbytes)
         self.best = self._fitting.best
-        self.question = SimpleNamespace(
-            least_bytes=least_bytes, optimum=self._optimum, of_all_rounds=lambda seconds: seconds
-        )
+        self.question = SimpleNamespace(least_bytes=least_bytes)
 
     def plan(self) -> TrainingPlan:
         self._fitting.first(UNLIMITED)
         self.best.orders.append(self._fitting.order)
         return cast("TrainingPlan", SimpleNamespace(certificate=SimpleNamespace(bound_s=9.5)))
 
-    def fitted(self, order: Order, effort: Effort) -> Candidate | None:
-        made = replace(self._fitting, order=order).planned(order.problem, order.optimum, effort)
-        return made if isinstance(made, Candidate) else None
-
     def certified(self, found: Candidate, *, complete: bool) -> TrainingPlan:
         assert complete
         return found.plan
-
-    def _optimum(self, problem: Problem, _on_host: object, effort: Effort) -> Optimum | None:
-        return optimum_of(problem, LINKS, 1000, effort)
 
 
 class Addresses(Places):
@@ -76,7 +64,7 @@ def search(places: Places, effort: Effort = UNLIMITED, least_bytes: int = LEAST)
         searched.append(nbytes)
         return cast("Planner", Bytes(nbytes, least_bytes))
 
-    found = ReservedSearch(by_bytes, places, effort, effort)
+    found = ReservedSearch(by_bytes, places, effort)
     found.search(306)
     return found, searched
 
@@ -91,89 +79,53 @@ def test_the_fastest_plan_is_taken_if_it_has_room() -> None:
     assert (places.asked, searched) == ([306], [306])
 
 
-def test_a_plan_that_leaves_a_little_is_placed_next() -> None:
-    """That for 302 B, a 64th less, has room; searches for as much and for less find none that is faster.
-
-    They go on as it is far above the bound, until half of what is left above the least memory of any plan, 292 B.
-    """
-    found, searched = search(places := Addresses(305))
-    assert seconds_of(found) == pytest.approx(12)
-    assert (places.asked, searched) == ([306, 302], [306, 302, 299])
+@pytest.mark.parametrize(("roomy_bytes", "seconds"), [(305, 10), (303, 12)])
+def test_plans_for_less_are_searched_until_one_has_room_and_then_for_more(roomy_bytes: int, seconds: float) -> None:
+    """That for 302 B, a 64th less, has; between it and 306 B is one for 304 B, and nothing is narrower than a 128th."""
+    found, searched = search(places := Addresses(roomy_bytes))
+    assert seconds_of(found) == pytest.approx(seconds)
+    assert places.asked == searched == [306, 302, 304]
 
 
 def test_what_segments_take_is_left_to_them() -> None:
-    """Beside 7 B of segments, plans for 299 B may have room; one for 295 B, a 64th less, has, in 8 s more."""
+    """Beside 7 B of segments, plans for 299 B may have room, and eight times as much is left, which a quarter is.
+
+    So half of what is left above the least memory, 292 B, is: 295 B, and then plans for 297 and 298 B have room.
+    """
     found, searched = search(places := Addresses(299, 7))
-    assert seconds_of(found) == pytest.approx(25, rel=1e-3)
-    assert (places.asked, searched) == ([306, 295], [306, 295])
+    assert places.asked == searched == [306, 295, 297]
+    assert found.found_s < 25
 
 
 def test_no_plan_is_placed_twice() -> None:
-    """Where none has room: those for 306 and 302 B, and in further searches those that they find."""
+    """Where none has room: those for 306 B and for less, by half of what is left above the least of any plan.
+
+    For 293 B there is none.
+    """
     found, searched = search(places := Addresses(0))
     assert found.found is None
-    assert places.asked[:2] == [306, 302]
-    assert len(places.asked) == len(set(places.asked))
-    assert searched[0] == 306
+    assert (places.asked, searched) == ([306, 302, 297, 294], [306, 302, 297, 294, 293])
 
 
-def test_until_one_has_room_plans_are_placed_however_slow() -> None:
-    """The plan for 302 B takes 12 s, a fifth more than that for 306 B; as it has room, as much is searched for next."""
-    found, searched = search(places := Addresses(305))
-    assert found.found_s == pytest.approx(12)
-    assert found.found_s > 10 * reserved_search.FAR
-    assert (places.asked, searched[:2]) == ([306, 302], [306, 302])
+def test_where_the_fastest_is_far_from_the_bound_less_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of those for less is faster than that for 306 B, which has room, so none is placed."""
+    monkeypatch.setattr(reserved_search, "FAR", 1.05)
+    found, searched = search(places := Addresses(306))
+    assert seconds_of(found) == 10
+    assert (places.asked, searched) == ([306], [306, 302, 297, 294, 293])
 
 
-def test_a_search_far_from_the_bound_takes_from_more_effort() -> None:
-    """The first search has 0.3 of 1000 steps; that for what the first plan with room takes 0.6 of 2000."""
-    parts, one, more = list[float](), Effort(1000), Effort(2000)
+def test_each_search_has_a_part_of_the_effort_that_is_left() -> None:
+    """The first 0.3 of 1000 steps; the second, as four tries took 240, 0.3 of 760, and the third at least 150."""
+    parts, effort = list[float](), Effort(1000)
 
     def by_bytes(nbytes: int, part: Effort, _known: object) -> Planner:
-        parts.append(part.end)
-        return cast("Planner", Bytes(nbytes, LEAST))
+        parts.append(part.left)
+        return cast("Planner", Bytes(nbytes))
 
-    ReservedSearch(by_bytes, Addresses(305), one, more).search(306)
-    assert parts[:2] == pytest.approx([300, 1200])
-
-
-@pytest.mark.parametrize(("lacking_bytes", "left"), [(0, [302, 287]), (1, [287]), (2, [])])
-def test_parts_that_lack_as_much_are_left_out(lacking_bytes: int, left: list[int]) -> None:
-    """A 64th and a 16th of 306 B are 4 and 19 B; at least 16 times what lacked is left. For less there is no plan."""
-    planner = Bytes(306, 100)
-    planner.plan()
-    found = ReservedSearch(lambda *_: cast("Planner", planner), Addresses(0), UNLIMITED, UNLIMITED)
-    found._most_bytes, found._lacking_bytes = 306, lacking_bytes  # noqa: SLF001 - what it keeps
-    orders = found._leaner(cast("Planner", planner), 306)  # noqa: SLF001
-    assert [each.problem.capacity_bytes for each in orders] == left
-
-
-def test_searches_go_on_with_what_the_last_plan_with_room_was_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of 306, 305 and 304 B finds a plan with room for a byte less, which is searched for next.
-
-    That of 303 B is for as much; two more searches are for a 64th and a 32nd of 306 B less.
-    """
-    seconds = {306: 12.0, 305: 11.5, 304: 11.0, 303: 10.5}
-
-    def searched_for(found: ReservedSearch, nbytes: int) -> int:
-        searched.append(nbytes)
-        if nbytes in seconds:
-            found.found_s, found._roomy_bytes = seconds[nbytes], max(303, nbytes - 1)  # noqa: SLF001 - what it keeps
-        return LEAST
-
-    searched = list[int]()
-    monkeypatch.setattr(ReservedSearch, "_search", searched_for)
-    ReservedSearch(lambda *_: cast("Planner", None), Addresses(0), UNLIMITED, UNLIMITED).search(306)
-    assert searched == [306, 305, 304, 303, 302, 299]
-
-
-def test_a_search_that_finds_what_had_no_room_does_not_place_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second search finds the plan for 302 B, which the first has placed; all three parts are left in turn."""
-    monkeypatch.setattr(reserved_search, "FAR", 1.5)
-    found, searched = search(places := Addresses(0), least_bytes=100)
-    assert found.found is None
-    assert len(places.asked) == len(set(places.asked))
-    assert searched == [306, 302, 297, 287]
+    ReservedSearch(by_bytes, Addresses(0), effort).search(306)
+    assert 4 * RESERVED * KERNELS == 240
+    assert parts == pytest.approx([300, 228, 156, 150, 40])
 
 
 def test_a_search_ends_with_its_effort() -> None:
@@ -182,3 +134,25 @@ def test_a_search_ends_with_its_effort() -> None:
     found, searched = search(places := Addresses(0), effort)
     assert found.found is None
     assert (places.asked, searched) == ([306], [306])
+
+
+def test_a_search_without_a_plan_ends_all() -> None:
+    """Of less than the least memory there is none."""
+    without = SimpleNamespace(
+        plan=lambda: SimpleNamespace(certificate=SimpleNamespace(bound_s=0.0)), best=SimpleNamespace(found=None)
+    )
+    found = ReservedSearch(lambda *_: cast("Planner", without), Addresses(0), UNLIMITED)
+    found.search(306)
+    assert found.found is None
+
+
+def test_a_plan_that_a_search_finds_again_is_not_placed_again() -> None:
+    """Each search finds the plan for 306 B, which has no room."""
+    searched = list[int]()
+
+    def by_bytes(nbytes: int, *_: object) -> Planner:
+        searched.append(nbytes)
+        return cast("Planner", Bytes(306))
+
+    ReservedSearch(by_bytes, places := Addresses(0), UNLIMITED).search(306)
+    assert (places.asked, len(searched)) == ([306], 5)

@@ -20,8 +20,9 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release, WaitEvent
-from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan
+from vdnnsim.plans.placement import Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.units import ElementType

@@ -10,7 +10,7 @@ from tests.unit.plans.hand_written import script
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import GIB
 

@@ -14,14 +14,8 @@ from vdnnsim.dnn.step import Role
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.plans.placement import (
-    DoesNotFit,
-    MemoryLimits,
-    asked_by_iteration,
-    needed_bytes,
-    place_plan,
-    place_repeatedly,
-)
+from vdnnsim.plans.memory_limits import MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit, asked_by_iteration, needed_bytes, place_plan, place_repeatedly
 from vdnnsim.plans.repetition import buffer_of, end_of_work, leading_operations, resident_buffers
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base

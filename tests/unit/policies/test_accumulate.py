@@ -23,8 +23,9 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Power
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Compute
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident

@@ -19,9 +19,10 @@ from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import optimal
+from vdnnsim.policies.alternatives import AT_ONCE
 from vdnnsim.policies.interface import Policy, Setting, make_plan
 from vdnnsim.policies.memory_models import in_memory
-from vdnnsim.policies.optimal import AT_ONCE, Optimal
+from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.scenario.simulator import Simulator

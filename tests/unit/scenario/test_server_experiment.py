@@ -14,8 +14,9 @@ from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base

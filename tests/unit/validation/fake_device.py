@@ -12,8 +12,9 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Offload, Paged, Prefetch
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.validation.method import Method, given_durations

@@ -9,8 +9,9 @@ from tests.unit.report.conftest import keep_trace, move_trace
 from tests.unit.validation.conftest import RowMaker, one_side
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Alias, Allocate, HostSynchronize, Release, Stream
-from vdnnsim.plans.placement import MemoryLimits, needed_bytes
+from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.trace import MemoryCount, StallCause
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Task

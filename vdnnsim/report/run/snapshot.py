@@ -18,8 +18,9 @@ from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Request, round_up
 from vdnnsim.memory.segments import SMALL_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Allocate, Compute
-from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
+from vdnnsim.plans.placement import asked_by_iteration
 from vdnnsim.plans.repetition import buffer_of
 from vdnnsim.plans.trace import IterationTrace
 

@@ -12,8 +12,9 @@ from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Compute
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, needed_bytes, place_plan
+from vdnnsim.plans.placement import DoesNotFit, needed_bytes, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base

@@ -14,9 +14,10 @@ from typing import Final
 
 from vdnnsim.plans import operations
 from vdnnsim.plans.descriptions import describe
+from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.order import NOTHING, StreamOrder
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.validation.executor import Execution, Executor
