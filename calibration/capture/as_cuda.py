@@ -38,14 +38,15 @@ def multiprocessors_of(compute_capability: tuple[int, int]) -> tuple[int, int]:
 
 
 @contextmanager
-def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None = None) -> Iterator[None]:
+def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None = None) -> Iterator[Gpu]:
     """Dispatch for fake tensors of the CPU as for those of CUDA.
 
     Results have CUDA's shapes and types, so saved tensors and live memory have the sizes of a GPU. Real tensors fail:
     the CPU has no kernels for operators of CUDA.
 
     Enter modes that should see the operators within this one, and `FakeTensorMode` outside of it. Optimizers use
-    `foreach` by default, and may be `fused`. Autocast of CPU and CUDA are the same. All threads are affected.
+    `foreach` by default, and may be `fused`. Autocast of CPU and CUDA are the same. All threads are affected. Yields
+    the GPU, which notes what its rules are asked for.
 
     Args:
         compute_capability: of the GPU, major and minor.
@@ -62,7 +63,7 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
     ):
         for operator, rule in _COMPOSITES.items():
             library.impl(operator, partial(rule, gpu), "AutogradCPU")
-        yield
+        yield gpu
 
 
 class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]

@@ -5,24 +5,24 @@ import logging
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass
 
+import msgspec
 import torch
 from torch import nn
 
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.checkpointing import running_within_hooks
 from calibration.capture.chunked_loss import NOTE
+from calibration.capture.cuda.rules import Gpu
 from calibration.capture.failures import about_heads, failure_outside, refuse_float8
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.initial_storages import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
-from calibration.capture.program import Program, precision_of
+from calibration.capture.program import CaptureDevice, Program, precision_of
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
-from calibration.capture.request import DEFAULT_CAPABILITY
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.running_module import ModuleTracker
 from calibration.capture.schemas import OperatorMode
@@ -34,35 +34,6 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import OFFLOADED
 from vdnnsim.dnn.step import StepOperation
 from vdnnsim.errors import CaptureError, VdnnsimError
-
-
-@dataclass(frozen=True)
-class CaptureDevice:
-    """The device of a capture.
-
-    Attributes:
-        real: whether tensors have memory.
-        compute_capability: of the CUDA device for which fake tensors dispatch; None for the CPU.
-        device_type: of real tensors, `cpu` or `cuda`.
-        compiled: whether torch.compile compiles the model; without memory, on CUDA.
-    """
-
-    real: bool = False
-    compute_capability: tuple[int, int] | None = DEFAULT_CAPABILITY
-    device_type: str = "cpu"
-    compiled: bool = False
-
-    @property
-    def name(self) -> str:
-        if self.real and self.device_type == "cuda":
-            return "cuda {}.{}".format(*torch.cuda.get_device_capability())
-        if self.real or self.compute_capability is None:
-            return "cpu"
-        return "cuda {}.{}".format(*self.compute_capability)
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.name != "cpu"
 
 
 def capture(program: Program, device: CaptureDevice) -> CapturedStep:
@@ -107,7 +78,7 @@ def _captured(
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
     rank, recomputing = _as_rank(program, device), running_within_hooks(program.checkpointing)
-    with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu, _blamed(program) as blame:
+    with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu as gpu, _blamed(program) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())
@@ -134,13 +105,18 @@ def _captured(
             if program.layout is not None and program.layout.is_replicated:
                 # The second forward of DistributedDataParallel orders its buckets anew.
                 iteration.run(lambda _: None)
-            yield (first := _recorded(iteration, device, warm_up, blame, notes, TapeRecorder() if taped else None))
+            first = _recorded(iteration, device, warm_up, blame, notes, TapeRecorder() if taped else None)
+            yield _attending(gpu, *first)
             for other in others:
                 # What the model keeps from one iteration to the next is constant in it.
                 iteration = iteration.of(other, keeps_nothing=not any(each.constant for each in first[0].storages))
                 # FSDP's state after forward alone is another.
                 iteration.warm_up(lambda _: None, whole=program.layout is not None)
-                yield _recorded(iteration, device, warm_up, blame, notes)
+                yield _attending(gpu, *_recorded(iteration, device, warm_up, blame, notes))
+
+
+def _attending(gpu: Gpu | None, step: CapturedStep, tape: Tape | None) -> tuple[CapturedStep, Tape | None]:
+    return msgspec.structs.replace(step, largest_head=gpu.largest_head if gpu else 0), tape
 
 
 def _recorded(

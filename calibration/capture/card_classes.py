@@ -10,7 +10,6 @@ from vdnnsim.dnn.captured_step import CapturedStep
 
 Capability: TypeAlias = tuple[int, int]
 ANY: Final = (0, 0)
-_ATTENTION: Final = "_scaled_dot_product"
 _AMPERE, _SMALL = (8, 0), (8, 6)
 _MOST_OF_SMALL: Final = 192
 """Largest size of a head up to which flash attention is the same on chips with less shared memory."""
@@ -27,13 +26,12 @@ _ATTENDING: Final[tuple[tuple[Capability, Capability, Capability], ...]] = (
 
 def class_of_card(step: CapturedStep, capability: Capability) -> Capability:
     """Return a capability that stands for all cards for which the same is captured; `ANY` if that is every card."""
-    names = {each.name for each in step.operations}
-    if step.compiled or step.parallel or any("_cudnn_rnn" in name for name in names):
+    if step.compiled or step.parallel or any("_cudnn_rnn" in each.name for each in step.operations):
         return capability
-    if not any(_ATTENTION in name for name in names):
+    if not step.largest_head:
         return ANY
     alike = _attending_alike(capability)
-    return _AMPERE if alike == _SMALL and _largest_head(step) <= _MOST_OF_SMALL else alike
+    return _AMPERE if alike == _SMALL and step.largest_head <= _MOST_OF_SMALL else alike
 
 
 def classes_of(capability: Capability) -> tuple[Capability, ...]:
@@ -44,9 +42,3 @@ def classes_of(capability: Capability) -> tuple[Capability, ...]:
 
 def _attending_alike(capability: Capability) -> Capability:
     return next((like for first, last, like in _ATTENDING if first <= capability <= last), capability)
-
-
-def _largest_head(step: CapturedStep) -> int:
-    """Return the last size of queries, or of what backward gets for them; 0 without attention."""
-    firsts = (each.operands[0] for each in step.operations if _ATTENTION in each.name and each.operands)
-    return max((step.tensors[each.memory].shape[-1] for each in firsts), default=0)

@@ -11,12 +11,12 @@ from msgspec import structs
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from calibration.capture.capture import CaptureDevice, capture_with_tape
+from calibration.capture.capture import capture_with_tape
 from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import Program
+from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.program_text import text_of_call
 from calibration.capture.request import LIBRARIES, LoopOptions
 from calibration.capture.request_capture import with_loss

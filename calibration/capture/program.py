@@ -1,13 +1,14 @@
-"""Programs to capture: a model with its inputs, loss and optimizer."""
+"""Programs to capture, a model with its inputs, loss and optimizer, and for which device."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from calibration.capture.request import LoopOptions
+from calibration.capture.request import DEFAULT_CAPABILITY, LoopOptions
 from vdnnsim.dnn.captured_step import ProgramText
 from vdnnsim.dnn.layout import Layout
 from vdnnsim.errors import CaptureError
@@ -15,6 +16,35 @@ from vdnnsim.units import Precision
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a call."""
+
+
+@dataclass(frozen=True)
+class CaptureDevice:
+    """The device of a capture.
+
+    Attributes:
+        real: whether tensors have memory.
+        compute_capability: of the CUDA device for which fake tensors dispatch; None for the CPU.
+        device_type: of real tensors, `cpu` or `cuda`.
+        compiled: whether torch.compile compiles the model; without memory, on CUDA.
+    """
+
+    real: bool = False
+    compute_capability: tuple[int, int] | None = DEFAULT_CAPABILITY
+    device_type: str = "cpu"
+    compiled: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.real and self.device_type == "cuda":
+            return "cuda {}.{}".format(*torch.cuda.get_device_capability())
+        if self.real or self.compute_capability is None:
+            return "cpu"
+        return "cuda {}.{}".format(*self.compute_capability)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.name != "cpu"
 
 
 class Program(LoopOptions, frozen=True, kw_only=True):

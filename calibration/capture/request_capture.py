@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from calibration.capture import lora
-from calibration.capture.capture import CaptureDevice, capture, capture_batches
+from calibration.capture.capture import capture, capture_batches
 from calibration.capture.hub_models import hub_model
 from calibration.capture.layouts import copied
 from calibration.capture.libraries import (
@@ -26,7 +26,7 @@ from calibration.capture.libraries import (
     unknown_name,
 )
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import Arguments, Program
+from calibration.capture.program import Arguments, CaptureDevice, Program
 from calibration.capture.program_text import text_of_file, text_of_request
 from calibration.capture.request import LIBRARIES, Request
 from calibration.capture.transformers_models import configured_model, transformers_model, transformers_names

@@ -24,7 +24,8 @@ import click
 import torch
 import torch._dynamo  # PyTorch imports it late: here, and in no process of a model
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice
 from reports.capture.case import Case
 from reports.capture.instruments import measure
 from reports.capture.page import zoo_page

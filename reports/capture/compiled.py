@@ -21,9 +21,9 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.iteration import Iteration, prepare
-from calibration.capture.program import Program
+from calibration.capture.program import CaptureDevice, Program
 from calibration.pretend.inside.compiled import timed_kernels
 from reports.capture.case import Case
 from reports.capture.compiled_cases import CASES

@@ -15,8 +15,9 @@ import click
 import msgspec
 import torch
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.iteration import prepare
+from calibration.capture.program import CaptureDevice
 from calibration.capture.request import Request
 from calibration.capture.request_capture import program_of
 from vdnnsim.dnn.captured_step import CapturedStep

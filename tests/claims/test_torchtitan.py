@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
 import vdnnsim
-from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.program import Program
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice, Program
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.units import Precision
 

@@ -10,11 +10,11 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.fake_tensors import replaced
 from calibration.capture.iteration import prepare
 from calibration.capture.parallel.world import rank_of
-from calibration.capture.program import Program
+from calibration.capture.program import CaptureDevice, Program
 from tests.calibration.capture import ranks
 from tests.pretended_gpu import free_cache
 from tests.toy import ROOT

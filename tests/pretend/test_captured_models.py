@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.program import Program
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.request_capture import compare
 from tests.calibration.capture.programs import PROGRAMS, program
 from vdnnsim.dnn.workload import Mode

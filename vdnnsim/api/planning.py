@@ -100,8 +100,8 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.operation_measurement import measured_here
     from calibration.apply.reservation import cublaslt_bytes
     from calibration.apply.user_state import protecting_user_tensors
-    from calibration.capture.capture import CaptureDevice
     from calibration.capture.object_capture import captured_object
+    from calibration.capture.program import CaptureDevice
     from calibration.capture.wrapped import refuse_compiled
     from vdnnsim.api.named import precision_named, profile_of
     from vdnnsim.api.scenarios import chosen_memory_model, with_memory

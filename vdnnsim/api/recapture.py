@@ -112,8 +112,8 @@ def of_object(
     from calibration.availability import require_torch
 
     require_torch("capture")
-    from calibration.capture.capture import CaptureDevice
     from calibration.capture.object_capture import captured_object, resized
+    from calibration.capture.program import CaptureDevice
 
     if compiled and real:
         raise CaptureError("compile: found with real tensors, expected real=False")

@@ -66,6 +66,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         micro_batches: of the batch, where these overlap, as in a pipeline, or differ, as where the last alone reduces
             gradients; they are replayed as they were captured.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
+        largest_head: of the attention that PyTorch chose by the card, also where it is composed of other operations.
         program: what was captured in Python, for lines that are printed to copy.
     """
 
@@ -91,6 +92,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     position: int = 0
     micro_batches: int = 1
     lifetimes: bool = True
+    largest_head: int = 0
     program: ProgramText = ProgramText()
 
     @property

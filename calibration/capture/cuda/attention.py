@@ -52,6 +52,7 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """Dispatch as `at::native::scaled_dot_product_attention` does on a GPU; arguments are those of PyTorch's."""
     tensors, mask = (query, key, value), attn_mask
+    gpu.largest_head = max(gpu.largest_head, query.shape[-1], value.shape[-1])
     # PyTorch 2.14 adds the batch dimension that fused attention needs.
     is_unbatched = torch_version() >= (2, 14) and all(each.dim() == 3 for each in tensors)
     if is_unbatched:

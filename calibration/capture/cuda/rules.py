@@ -32,11 +32,13 @@ class Gpu:
 
     Attributes:
         dropout_states: cuDNN's random states, which PyTorch keeps from the first dropout between recurrent layers on.
+        largest_head: of attention so far; 0 before.
     """
 
     capability: tuple[int, int]
     threads: int
     dropout_states: torch.Tensor | None = None
+    largest_head: int = 0
 
     @property
     def major(self) -> int:

@@ -15,12 +15,12 @@ import torch
 from torch import distributed, nn
 from torch._ops import OpOverload
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.iteration import prepare
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.collectives import exchange_of
 from calibration.capture.parallel.world import rank_of
-from calibration.capture.program import Program
+from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.schemas import OperatorMode
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep

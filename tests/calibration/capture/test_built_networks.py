@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.program import Program
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice, Program
 from tests.calibration.capture.built_operators import Operands, forward, parameter_shapes
 from tests.machines import shipped_profile
 from tests.toy import TOY_LIMITS, placement_of, toy_costs, toy_setting

@@ -7,9 +7,9 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from calibration.capture.capture import CaptureDevice, capture, capture_batches
+from calibration.capture.capture import capture, capture_batches
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import Program
+from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.request_capture import compare
 from tests.calibration.capture.programs import PROGRAMS, numbers, program
 from tests.calibration.capture.real_run import run_really

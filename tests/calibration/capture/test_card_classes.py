@@ -12,7 +12,6 @@ from calibration.capture.cuda.rules import Gpu
 from tests.captured_steps import chain
 from vdnnsim.dnn.captured_step import CapturedStep
 
-ATTEND = "aten._scaled_dot_product_flash_attention.default"
 EVERY = (
     (3, 5),
     (5, 2),
@@ -32,11 +31,8 @@ EVERY = (
 
 
 def attending(head: int) -> CapturedStep:
-    """Return the chain, whose first operation attends with heads of this size, on one sample."""
-    step = chain(1)
-    first = msgspec.structs.replace(step.operations[0], name=ATTEND)
-    tensors = [msgspec.structs.replace(each, shape=(1, head)) for each in step.tensors]
-    return msgspec.structs.replace(step, operations=(first, *step.operations[1:]), tensors=tuple(tensors))
+    """Return the chain as if it had attention with heads of this size."""
+    return msgspec.structs.replace(chain(1), largest_head=head)
 
 
 @pytest.mark.parametrize("capability", EVERY)

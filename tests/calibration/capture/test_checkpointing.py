@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from torch import nn
 
 from calibration.capture.blocks import blocks_of, checkpointed_blocks
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.checkpointing import checkpoint_blocks
+from calibration.capture.program import CaptureDevice
 from calibration.capture.request import Request, check_checkpointing
 from tests.calibration.capture.ranks import SAMPLES, WIDTH, program
 from vdnnsim.dnn.captured_step import CapturedStep

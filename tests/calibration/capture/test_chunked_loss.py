@@ -10,8 +10,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import vdnnsim
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.chunked_loss import loss_in_chunks
+from calibration.capture.program import CaptureDevice
 from calibration.capture.request_capture import compare
 from tests.calibration.capture.programs import program
 from tests.calibration.capture.real_run import run_really

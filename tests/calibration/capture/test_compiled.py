@@ -6,7 +6,8 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import vdnnsim
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice
 from calibration.capture.request import Request
 from tests.calibration.capture.ranks import program
 from vdnnsim.api.captured import Captured

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.failures import about_heads
+from calibration.capture.program import CaptureDevice
 from tests.calibration.capture.programs import numbers, program, two_linears
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.errors import CaptureError

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice
 from tests.calibration.capture.programs import numbers, program
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep

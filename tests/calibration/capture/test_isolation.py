@@ -82,6 +82,20 @@ def test_a_capture_holds_for_other_cards_unless_it_attends(
     assert step.device == "cuda 9.0"
 
 
+@pytest.mark.usefixtures("in_a_fork")
+def test_attention_composed_of_other_operations_is_of_its_cards(net: Path, tmp_path: Path) -> None:
+    """In bfloat16 a T4 has no fused attention; that of the RTX 4090 is the A100's."""
+    net.write_text("from torch import nn\ndef make():\n    return nn.TransformerEncoderLayer(64, 1, 64)\n", "utf-8")
+    plain = msgspec.structs.replace(request(net), image=(4, 64), precision=Precision.BFLOAT16)
+    turing, ampere = (msgspec.structs.replace(plain, compute_capability=each) for each in ((7, 5), (8, 0)))
+    composed, _ = captured(turing, tmp_path / "cache")
+    assert not any("_scaled_dot_product" in each.name for each in composed.operations)
+    fused, _ = captured(plain, tmp_path / "cache")
+    assert any("_scaled_dot_product" in each.name for each in fused.operations)
+    assert captured(ampere, tmp_path / "cache")[0] == msgspec.structs.replace(fused, device="cuda 8.0")
+    assert len([*(tmp_path / "cache").iterdir()]) == 2
+
+
 @pytest.mark.usefixtures("has_captured")
 def test_a_model_is_made_once_until_a_capture_fails(net: Path) -> None:
     """Batches 4 and 2 of one model, 3 fails, and 4 of another; each is asked for once that before it was answered."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import vdnnsim
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import Arguments, Program
+from calibration.capture.program import Arguments, CaptureDevice, Program
 from calibration.capture.request_capture import compare
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Mode

@@ -15,8 +15,9 @@ import pytest
 from torch import distributed, nn
 
 from calibration.capture.blocks import blocks_of
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
 from calibration.capture.parallel.world import rank_of
+from calibration.capture.program import CaptureDevice
 from calibration.capture.request import Request
 from tests.calibration.capture.ranks import (
     BLOCK,

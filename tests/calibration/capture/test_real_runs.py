@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice
 from reports.capture.case import Case
 from reports.capture.instruments import measure
 from reports.capture.own_cases import cases

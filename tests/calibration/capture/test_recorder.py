@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import capture
+from calibration.capture.program import CaptureDevice
 from tests.calibration.capture.programs import Language, Recurrent, ids, numbers, program, two_linears
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep

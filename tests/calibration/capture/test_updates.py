@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import vdnnsim
-from calibration.capture.capture import CaptureDevice, capture, capture_batches
+from calibration.capture.capture import capture, capture_batches
+from calibration.capture.program import CaptureDevice
 from tests.calibration.capture.programs import numbers, program, two_linears
 from tests.calibration.capture.real_run import peak_of
 from vdnnsim.dnn.layers import Phase
