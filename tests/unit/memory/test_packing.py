@@ -80,7 +80,7 @@ def test_no_layout_overlaps_or_is_lower_than_what_lives(lives: list[Lifetime], b
 
 
 @pytest.mark.parametrize(
-    ("requests", "granule_bytes", "offsets", "reserved_bytes"),
+    ("requests", "granule_bytes", "offsets", "pool_bytes"),
     [
         # 0 and 2 are taken before the first release and never given back: they lie at the bottom in their order,
         # although 1 was asked for between them; 1 and 3 come and go and share 30 and up.
