@@ -43,7 +43,8 @@ def text_of_request(request: Request, made: ProgramText, arguments: Arguments, l
         imports += _imports(request.inputs)
         sizes = (request.batch_size, *([request.tokens] if request.tokens else []))
         batch = f"{split_words(request.inputs)[1]}({', '.join(map(str, sizes))})"
-    return text_of_call(arguments, loss, ProgramText(tuple(dict.fromkeys(imports)), model, batch))
+    known = ProgramText(tuple(dict.fromkeys(imports)), model, request.checkpointing, batch)
+    return text_of_call(arguments, loss, known)
 
 
 def text_of_call(arguments: Arguments, loss: AssumedLoss, known: ProgramText = _NOTHING) -> ProgramText:

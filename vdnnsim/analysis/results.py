@@ -197,6 +197,12 @@ class ScenarioResult(Setup):
         return row.fits and row.held_bytes(gpu) <= certain_bytes(gpu.memory_bytes)
 
     @property
+    def surely_fastest(self) -> PolicyResult | None:
+        """The fastest policy that fits even if its peak is too low by as much as peaks are known to be."""
+        sure = filter(self.surely_fits, self.slowest)
+        return min(sure, key=lambda row: (row.metrics.iteration_s, row.metrics.allocated_bytes), default=None)
+
+    @property
     def leader(self) -> PolicyResult | None:
         """The fastest policy that fits, of equal ones that with the least memory, then one that decided by trials."""
         return min(

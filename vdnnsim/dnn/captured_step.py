@@ -31,6 +31,7 @@ class ProgramText(Data, frozen=True):
     Attributes:
         imports: lines that the others need, beside `import torch`.
         model: makes the model.
+        checkpointing: how blocks of it are checkpointed, in words of `capture`; empty if they are not.
         batch: makes what forward gets: one tensor, a tuple of arguments, or a dictionary of them by name.
         labels: makes the labels of the loss, where the batch has none.
         loss: of `model`, `batch` and `labels`.
@@ -38,6 +39,7 @@ class ProgramText(Data, frozen=True):
 
     imports: tuple[str, ...] = ()
     model: str = ""
+    checkpointing: str = ""
     batch: str = ""
     labels: str = ""
     loss: str = ""

@@ -181,6 +181,19 @@ def test_a_step_of_a_way_is_the_plain_step(asked: dict[str, Any], words: dict[st
         torch.testing.assert_close(found[name], weights)
 
 
+def test_the_captured_model_is_checkpointed_as_it_was() -> None:
+    """Each of the seven blocks runs twice, in forward and in backward; of some of them the user knows which."""
+    begin = script_begin(result := result_of(captured(checkpointing="full")))
+    runs = "from printed_net import Block\nforward, ran = Block.forward, []\ndef counted(*given):\n"
+    runs += "    ran.append(1)\n    return forward(*given)\nBlock.forward = counted\n"
+    names, _ = run(
+        runs + begin, how_to(result, way(result, change=Change.BATCH, batch_size=4)) + "\nBlock.forward = forward"
+    )
+    assert len(names["ran"]) == 14
+    some = script_begin(result_of(captured(checkpointing="2")))
+    assert "# yours: blocks checkpointed as by --checkpointing 2" in some
+
+
 def test_inference_returns_an_output() -> None:
     """Of one of four samples, without a gradient: 1 x 6 x 11 logits."""
     result = result_of(captured(mode=Mode.INFERENCE, precision=Precision.AMP_BFLOAT16))

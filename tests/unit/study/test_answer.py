@@ -215,6 +215,18 @@ def test_faster_ways_are_shown_where_a_slow_policy_fits() -> None:
     assert len(names) < len(made.ways)
 
 
+def test_ways_are_compared_with_what_surely_fits() -> None:
+    """In 2 % more than `pytorch` takes it just fits; micro-batches, which are slower, are faster than save_on_cpu."""
+    model = CapturedModel(chain(200_000), chain(100_000))
+    needed = run_scenario(asked(model, 64 * MIB)).results[0].metrics.allocated_bytes
+    result, _ = answered(asked(model, int(needed * 1.02), "pytorch", "save_on_cpu"))
+    assert (result.leader, result.surely_fastest) == tuple(result.results)
+    table = next(each for each in blocks_of(result) if isinstance(each, Table))
+    rows = dict(zip(table.columns[1].cells, table.columns[2].cells, strict=True))
+    assert rows["2 micro-batches of 100000 images under pytorch(p)"] == "yes"
+    assert rows["pytorch(p)"] == "just"
+
+
 def test_that_nothing_faster_was_tried_or_found_is_said() -> None:
     """On 64 MiB both policies fit; on the card above, as if nothing had been faster, no table is empty."""
     model = CapturedModel(chain(2_000), chain(1_000))

@@ -71,10 +71,10 @@ def answer_table(result: ScenarioResult, has_all: str = "run.json has all") -> t
 
 def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
     """Return what the table rests on and what binds, or in a line that nothing faster was found or tried."""
-    ways, leader, policies = _worth_showing(result), result.leader, [row.policy for row in result.slowest]
+    ways, sure, policies = _worth_showing(result), result.surely_fastest, [row.policy for row in result.slowest]
     if result.answer.ways:
         others = len(result.answer.ways) - len(ways)
-        slower = f"What else was tried ({others}) does not fit or is slower than {leader.policy}." if leader else ""
+        slower = f"What else was tried ({others}) does not fit or is slower than {sure.policy}." if sure else ""
         if not ways:
             return (Bullets((f"Nothing faster was found. {slower}",)),)
         rest = [slower] if others else []
@@ -88,10 +88,10 @@ def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
 
 def _worth_showing(result: ScenarioResult) -> tuple[Way, ...]:
     """Return the ways of the table; where a policy surely fits the faster ones."""
-    ways, leader = result.answer.ranked, result.leader
-    if leader is None or not result.fits_surely:
+    ways, sure = result.answer.ranked, result.surely_fastest
+    if sure is None:
         return ways
-    least = leader.metrics.samples_per_s
+    least = sure.metrics.samples_per_s
     return tuple(way for way in ways if way.untried or ((way.fits or way.is_tight) and way.samples_per_s >= least))
 
 

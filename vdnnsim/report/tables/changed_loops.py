@@ -17,7 +17,15 @@ from vdnnsim.files.messages import listed
 from vdnnsim.policies.checkpoint import equal_segments
 from vdnnsim.policies.iterations.segments import Segment, is_sequence, modules, passing
 from vdnnsim.policies.pytorch import pytorch_loop
-from vdnnsim.report.tables.training_script import definition, imports_of, optimizer_line, step_lines, step_of
+from vdnnsim.report.tables.training_script import (
+    checkpointed,
+    definition,
+    imports_of,
+    optimizer_line,
+    step_lines,
+    step_of,
+    without_cache,
+)
 from vdnnsim.units import GIB, MIB
 
 _RUN_BY: Final = "# run by: "
@@ -31,7 +39,7 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     """Return a command, or lines of Python, which stand behind those of `script_begin` where they call `loss_of`."""
     lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop)]
     if way.loop.checkpointing:
-        lines += _checkpointed_blocks(step_of(result))
+        lines += checkpointed(step_of(result), checkpointed_classes(step_of(result)))
     checkpoints = way.policy.startswith("checkpoint") and not way.is_applied
     sections = list(_checkpointed(result)) if checkpoints else []
     lines += sections
@@ -125,22 +133,6 @@ def _output_layer(step: CapturedStep) -> str:
     return _in_python(module.path) if module.kind.endswith(("Linear", "Conv1D")) and module.path else ""
 
 
-def _checkpointed_blocks(step: CapturedStep) -> Iterator[str]:
-    """Yield the lines that recompute each block, whatever it takes."""
-    names = [f'"{each.rpartition(".")[2]}"' for each in checkpointed_classes(step)]
-    yield from _without_cache(step)
-    yield "for each in model.modules():"
-    test = f"in ({', '.join(names)})" if len(names) > 1 else f"== {names[0]}"
-    yield f"    if type(each).__name__ {test}:"
-    yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
-
-
-def _without_cache(step: CapturedStep) -> Iterator[str]:
-    """Yield the line without which the keys and values of transformers would grow as blocks run again."""
-    if step.modules[0].kind.startswith("transformers."):
-        yield "model.config.use_cache = False"
-
-
 def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     """Yield the lines that recompute as the policy does; for other models than sequences of blocks a comment.
 
@@ -152,7 +144,7 @@ def _checkpointed(result: ScenarioResult) -> Iterator[str]:
     segments = equal_segments(parts, isqrt(len(parts)))
     if isinstance(workload, CapturedWorkload) and is_sequence(workload) and (sequence := _sequence(workload.captured)):
         blocks, paths = sequence
-        yield from _without_cache(step_of(result))
+        yield from without_cache(step_of(result))
         yield f"blocks = {blocks}"
         yield "def section(forwards, x, *more, **named):  # of blocks that return what the next one gets first"
         yield "    for forward in forwards:"

@@ -1,7 +1,7 @@
 """A training script of a captured model in lines of Python: its beginning, and its step as a way changes it."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from vdnnsim.analysis.answer import Change, Way
@@ -22,6 +22,8 @@ _IMPORTS: Final = {
 """By the name that a line uses."""
 _INDENT: Final = "    "
 _YOUR_LOSS: Final = "your_loss("
+_WRAPPER: Final = ".CheckpointWrapper"
+"""Of PyTorch, whose path is that of the module in it."""
 
 
 def step_of(result: ScenarioResult) -> CapturedStep:
@@ -36,7 +38,8 @@ def script_begin(result: ScenarioResult) -> str:
     """
     step, text = step_of(result), step_of(result).program
     made = optimizer_line(step, Loop()) if _updates_at_end(step) else ""
-    lines = ["import torch", *text.imports, *imports_of(made), ""]
+    blocks = list(_as_captured(step))
+    lines = ["import torch", *text.imports, *imports_of("\n".join([made, *blocks])), ""]
     if text.model:
         lines.append('with torch.device("cuda"):')
         lines.append(f"{_INDENT}model = {text.model}")
@@ -44,6 +47,7 @@ def script_begin(result: ScenarioResult) -> str:
         lines += [f"{_INDENT}{name} = {each}  # yours" for name, each in yours if each]
     else:
         lines.append(f"# yours, on the GPU: model, {_arguments(step)}")
+    lines += blocks
     if step.parallel:
         lines.append(f"# yours: the model of a rank, spread as {step.parallel}")
     if made:
@@ -53,6 +57,34 @@ def script_begin(result: ScenarioResult) -> str:
     if step.mode is Mode.INFERENCE:
         body = body.removeprefix(_YOUR_LOSS).removesuffix(")" * body.startswith(_YOUR_LOSS))
     return "\n".join([*lines, "", *definition(step, (f"return {body}",))])
+
+
+def checkpointed(step: CapturedStep, classes: Collection[str]) -> Iterator[str]:
+    """Yield the lines that recompute each module of these classes, whatever it takes."""
+    names = [f'"{each.rpartition(".")[2]}"' for each in classes]
+    yield from without_cache(step)
+    yield "for each in model.modules():"
+    test = f"in ({', '.join(names)})" if len(names) > 1 else f"== {names[0]}"
+    yield f"    if type(each).__name__ {test}:"
+    yield "        each.forward = partial(checkpoint, each.forward, use_reentrant=False)"
+
+
+def without_cache(step: CapturedStep) -> Iterator[str]:
+    """Yield the line without which the keys and values of transformers would grow as blocks run again."""
+    if step.modules[0].kind.startswith("transformers."):
+        yield "model.config.use_cache = False"
+
+
+def _as_captured(step: CapturedStep) -> Iterator[str]:
+    """Yield the lines that checkpoint the blocks of a model as they were captured; of a part of them a comment."""
+    paths = {each.path for each in step.modules if each.kind.endswith(_WRAPPER)}
+    wrapped = dict.fromkeys(
+        each.kind for each in step.modules if each.path in paths and not each.kind.endswith(_WRAPPER)
+    )
+    if step.program.checkpointing == "full" and wrapped:
+        yield from checkpointed(step, wrapped)
+    elif step.program.checkpointing:
+        yield f"# yours: blocks checkpointed as by --checkpointing {step.program.checkpointing}"
 
 
 def imports_of(text: str) -> Iterator[str]:
