@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import Final
 
-from vdnnsim.cost.nccl import NVLS_SHARE, Algorithm, Group, Method, Wire, methods
+from vdnnsim.cost.nccl import NVLS_CHANNELS, NVLS_SHARE, Algorithm, Group, Method, Wire, methods
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.hardware.topology import Hop, Topology, Way
 
@@ -132,6 +132,16 @@ class Cluster:
         if self.topology.ports:
             return 24 if len(local) == len(members) else 2 * len(local)
         return 2 * len(self.topology.rings(local))
+
+    def blocks(self, collective: Collective, ranks: Iterable[int], hosts: tuple[int, ...] = (0,)) -> int:
+        """Return how many blocks NCCL's kernel has, one for each channel that the collective uses.
+
+        A block has a multiprocessor to itself, for its shared memory leaves no room beside a product's
+        (https://forums.developer.nvidia.com/t/337991: 24 of 132 on eight H100).
+        """
+        algorithm = self.timed(collective, ranks, hosts).method.algorithm
+        channels = self.channels(collective)
+        return min(channels, NVLS_CHANNELS) if algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE) else channels
 
     def on_host(self, members: Iterable[int], host: int) -> tuple[int, ...]:
         return tuple(rank % self.local for rank in members if rank // self.local == host)

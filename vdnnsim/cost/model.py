@@ -93,6 +93,18 @@ class ServerCosts(CostModel):
         self._models: dict[ElementType, tuple[MachineCosts, str]] = {}
         self._stand_ins: dict[ElementType, ServerCosts] = {}
         self._narrow_models: dict[ElementType, tuple[MachineCosts, str]] = {}
+        self._on_fewer: dict[int, ServerCosts] = {}
+
+    def on_multiprocessors(self, count: int) -> CostModel:
+        """Return the costs on so many multiprocessors, which share the DRAM; times of a table are of all."""
+        if self._server.kernels is not None and not self._times_by_model:
+            return self
+        if count not in self._on_fewer:
+            gpu = self._server.gpu
+            rates = {each: rate * count / gpu.multiprocessors for each, rate in gpu.flop_per_s.items()}
+            fewer = replace(gpu, flop_per_s=rates, multiprocessors=count)
+            self._on_fewer[count] = ServerCosts(replace(self._server, gpu=fewer))
+        return self._on_fewer[count]
 
     def _build(self, workload: Workload) -> CostTable:
         half, rates = workload.graph.autocast, self._server.gpu.flop_per_s

@@ -77,8 +77,9 @@ _POST_US: Final = {Protocol.LL: 1.0, Protocol.LL128: 1.0, Protocol.SIMPLE: 3.0}
 """To post to the network: no step of a ring over several hosts is shorter."""
 _NVLS_US: Final = 25.0
 _NVLS_TREE_STEP_US: Final = 20.9
-NVLS_SHARE: Final = 0.85 * 15 / 16
-"""What NVLS reaches of the rate of a port: its efficiency on Hopper, with 16 channels of which one is taken off."""
+NVLS_CHANNELS: Final = 16
+NVLS_SHARE: Final = 0.85 * (NVLS_CHANNELS - 1) / NVLS_CHANNELS
+"""What NVLS reaches of the rate of a port: its efficiency on Hopper, with one of its channels taken off."""
 _PLATEAU: Final = 1.4
 """Factor of the latency of a ring over several hosts under Simple, once every channel has 64 B for each GPU."""
 _PLATEAU_BYTES: Final = 16 * 64

@@ -171,6 +171,10 @@ class CostModel(ABC):
         other._tables = {}  # noqa: SLF001 - of its own class
         return other
 
+    def on_multiprocessors(self, count: int) -> "CostModel":  # noqa: ARG002 - for subclasses
+        """Return the costs on so many of the GPU's multiprocessors; the same where that is not known."""
+        return self
+
     @abstractmethod
     def _build(self, workload: Workload) -> CostTable:
         """Build the table of a workload."""
@@ -227,6 +231,9 @@ class AdjustedCosts(CostModel):
         super().__init__()
         self._model = model
         self._adjust = adjust
+
+    def on_multiprocessors(self, count: int) -> CostModel:
+        return AdjustedCosts(self._model.on_multiprocessors(count), self._adjust)
 
     def _build(self, workload: Workload) -> CostTable:
         table = self._model.table(workload)

@@ -73,6 +73,12 @@ class Collectives:
             self._env.process(self._by_nccl(collective, self._ranks[gpu] if between else everyone, done))
         return done
 
+    def blocks(self, gpu: int, collective: Collective) -> int:
+        """Return how many blocks NCCL's kernel of a collective has; those of sends, which are unknown, are left out."""
+        if collective.is_point_to_point:
+            return 0
+        return self._cluster.blocks(collective, self._ranks[gpu], self._hosts)
+
     def join(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:
         """Join an exchange of nbytes of gradients; return the event of its end, the same for all GPUs."""
         number = ("gradients", all_reduce.collective)

@@ -4,8 +4,9 @@ The host issues the operations of the plan in their order. Each kernel, copy, ev
 (`vdnnsim.engine.host`); allocations come from a pool in host memory and are free. It runs ahead of the GPU until it
 synchronizes. Pinning host memory for an offload, where the scenario asks for it, holds the host too.
 
-Assumptions: a kernel takes the time that it costs alone for the plan's own workload; a copy neither slows kernels down
-nor is slowed by them. Copies slow each other down where they share links of the server's topology.
+Assumptions: a kernel takes the time that it costs alone for the plan's own workload, and beside a collective of NCCL
+what it costs on the multiprocessors that are left; a copy neither slows kernels down nor is slowed by them. Copies slow
+each other down where they share links of the server's topology.
 """
 
 from collections import defaultdict
@@ -22,6 +23,7 @@ from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.host import Execution, issue_seconds, pins
 from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.engine.multiprocessors import Multiprocessors, Slowdowns
 from vdnnsim.engine.streams import CopyEngines, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
@@ -150,8 +152,21 @@ class _Iteration:
         issues_s = {position: cost.issue_s for position, _, cost in computed if cost.issue_s is not None}
         self._issue_s = issue_seconds(plan, self.server.host, self.execution, durations_s, issues_s)
         events = defaultdict[int, simpy.Event](env.event)
-        shared = durations_s, self.placement, events, self.engines, self._recorder
+        self._computed = [(position, each) for position, each, cost in computed if cost.seconds]
+        shared = durations_s, self.placement, events, self.engines, Multiprocessors(self._slowdowns), self._recorder
         self._streams = {stream: StreamProcess(env, stream, plan, *shared) for stream in Stream}
+
+    def _slowdowns(self, taken: int) -> Slowdowns:
+        """Return how many times as long kernels take while so many multiprocessors are taken, all algorithms alike."""
+        workload, left = self.plan.workload, max(1, self.server.gpu.multiprocessors - taken)
+        alone, beside = (each.table(workload) for each in (self.cost_model, self.cost_model.on_multiprocessors(left)))
+        slowdowns = {}
+        for position, each in self._computed:
+            alone_s, beside_s = (
+                table.fastest(each.layer, each.phase).of(each.operation).seconds for table in (alone, beside)
+            )
+            slowdowns[position] = max(1.0, beside_s / alone_s)
+        return slowdowns
 
     def run(self) -> Process:
         for stream in self._streams.values():

@@ -1,8 +1,8 @@
 """Streams: queues of operations that run strictly in order, as CUDA streams do.
 
 The host puts operations on a stream with their issue times; the stream runs each as soon as it is issued and the one
-before is done. A kernel takes its time from the cost table, a copy occupies the copy engine of its direction,
-everything else takes no time.
+before is done. A kernel takes its time from the cost table, and longer beside collectives; a copy occupies the copy
+engine of its direction, everything else takes no time.
 """
 
 from collections import defaultdict, deque
@@ -16,6 +16,7 @@ from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.engine.multiprocessors import Multiprocessors
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Hop, Topology
@@ -90,10 +91,11 @@ class CopyEngines:
         assert self.collectives is not None, "a GPU alone exchanges nothing"
         return self.collectives.join(all_reduce, nbytes)
 
-    def communicate(self, collective: Collective) -> simpy.Event:
-        """Join a collective; return the event of its end."""
+    def communicate(self, collective: Collective) -> tuple[simpy.Event, int]:
+        """Join a collective; return the event of its end, and how many multiprocessors it takes until then."""
         assert self.collectives is not None, "a machine without links between GPUs was refused"
-        return self.collectives.communicate(self.gpu, collective)
+        blocks = self.collectives.blocks(self.gpu, collective)
+        return self.collectives.communicate(self.gpu, collective), blocks
 
 
 @dataclass(eq=False)
@@ -112,6 +114,7 @@ class StreamProcess:
     placement: Placement
     events: defaultdict[int, simpy.Event]
     engines: CopyEngines
+    multiprocessors: Multiprocessors
     recorder: Recorder
     waiting_for: int | None = None
 
@@ -143,10 +146,7 @@ class StreamProcess:
                     if position in self.placement.changes:
                         self.recorder.memory_change(self.placement.changes[position], start_s)
                 case operations.Compute():
-                    # The same sum as SimPy's, so that both agree to the last bit.
-                    delay_s = start_s + self.durations_s[position] - env.now
-                    self.recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
-                    yield env.timeout(delay_s)
+                    yield from self._compute(position, issue_s, start_s, operation)
                 case operations.Offload() | operations.Prefetch():
                     yield from self._copy(position, issue_s, start_s, operation)
                 case operations.AllReduce():
@@ -160,6 +160,25 @@ class StreamProcess:
                 case _:
                     assert isinstance(operation, simpy.Event), "the host puts nothing else on a stream"
                     operation.succeed()
+
+    def _compute(self, position: int, issue_s: float, start_s: float, kernel: operations.Compute) -> Process:
+        env, left_s, since_s = self.env, self.durations_s[position], start_s
+        slowdown = self.multiprocessors.slowdown(position)
+        # The same sum as SimPy's, so that both agree to the last bit.
+        delay_s = since_s + left_s * slowdown - env.now
+        self.recorder.kernel(position, kernel, issue_s, start_s, env.now + delay_s)
+        with self.multiprocessors.running(env.active_process):
+            while True:
+                try:
+                    yield env.timeout(delay_s)
+                except simpy.Interrupt:
+                    left_s -= max(0.0, env.now - since_s) / slowdown
+                    since_s = max(since_s, env.now)
+                    slowdown = self.multiprocessors.slowdown(position)
+                    delay_s = max(0.0, since_s + left_s * slowdown - env.now)
+                    self.recorder.kernel_ends_at(env.now + delay_s)
+                else:
+                    return
 
     def _record(self, start_s: float, event: int) -> Process:
         if start_s > self.env.now:
@@ -202,7 +221,9 @@ class StreamProcess:
             yield from self.engines.with_host(communicate.collective)
         else:
             self.waiting_for = position
-            yield self.engines.communicate(communicate.collective)
+            done, blocks = self.engines.communicate(communicate.collective)
+            with self.multiprocessors.taken(blocks):
+                yield done
             self.waiting_for = None
         self.recorder.communication_ends(position, communicate, issue_s, start_s, self.env.now)
 

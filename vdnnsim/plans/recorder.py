@@ -8,7 +8,7 @@ The recorder also asserts that no operation uses a buffer of a copy in flight, w
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdnnsim.plans.operations import (
     Allocate,
@@ -49,6 +49,7 @@ class Recorder:
         self._kernel_end_s = 0.0
         self._in_flight: dict[int, _Copying] = {}
         self._running: Compute | None = None
+        self._running_span = 0
         self._last_copy: dict[Stream, int] = {}
         # By event, the last copy on its stream before it.
         self._copy_before: dict[int, int] = {}
@@ -66,7 +67,13 @@ class Recorder:
         self._holds = [hold for hold in self._holds if hold.until_s > start_s]
         self._running = kernel
         self._kernel_end_s = end_s
+        self._running_span = len(self._spans)
         self._spans.append(Span(operation, Stream.COMPUTE, issue_s, start_s, end_s))
+
+    def kernel_ends_at(self, end_s: float) -> None:
+        """The kernel that runs will end at another time than it was to."""
+        self._kernel_end_s = end_s
+        self._spans[self._running_span] = replace(self._spans[self._running_span], end_s=end_s)
 
     def copy_starts(self, copy: Offload | Prefetch, now_s: float) -> None:
         running = self._running if now_s < self._kernel_end_s else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.machines import shipped_server
 from vdnnsim.cost.collectives import Cluster
 from vdnnsim.cost.nccl import Wire
 from vdnnsim.dnn.collective import Collective, CollectiveKind
@@ -68,6 +69,17 @@ def test_ports_of_a_fabric(kind: str, each: int) -> None:
     """Of 800 B four GPUs move 2 x 3 / 4 around a ring, 3 / 4 to gather, scatter or send to all, a broadcast all."""
     expected = {(f"p{gpu}", way): each for gpu in range(4) for way in Way}
     assert moved(SWITCH, 4, collective(kind, 800, 4)) == expected
+
+
+def test_a_kernel_of_nccl_has_a_block_for_each_channel() -> None:
+    """24 over NVSwitch; 16 where it adds up, as of large sums of eight H100; two of a ring on PCIe."""
+    topology = shipped_server("h100_x8").topology
+    assert topology is not None
+    eight = Cluster(topology, 8)
+
+    assert eight.blocks(collective("all_gather", 10**9, 8), (0,)) == 24
+    assert eight.blocks(collective("all_reduce", 10**9, 8), (0,)) == 16
+    assert Cluster(TREE, 4).blocks(collective("all_reduce", 10**9, 4), (0,)) == 2
 
 
 def test_rings_of_peer_links_share_the_bytes() -> None:

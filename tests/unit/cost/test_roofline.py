@@ -38,6 +38,15 @@ def test_a_kernel_takes_the_longer_of_its_flop_and_its_bytes_and_its_launch() ->
     assert kernel(FC, Phase.UPDATE).seconds == pytest.approx(1.24)
     assert kernel(CONV, Phase.FORWARD, dram_fraction=0.25).seconds == 3.0
     assert kernel(FC, Phase.FORWARD, dram_fraction=0.25).seconds == pytest.approx(1.6)
+
+
+def test_on_fewer_multiprocessors_arithmetic_takes_longer_and_traffic_does_not() -> None:
+    """On three of four, 50 FLOPs of conv take 4 / 3 s; 48 B of fc, at a quarter of the bandwidth, 0.6 s as before."""
+    server = server_with({"launch_overhead_s": 1.0, "fc_dram_fraction": 0.25})
+    costs = ServerCosts(replace(server, gpu=replace(server.gpu, multiprocessors=4))).on_multiprocessors(3)
+
+    assert costs.table(WORKLOAD).fastest(CONV, Phase.FORWARD).seconds == pytest.approx(1 + 4 / 3)
+    assert costs.table(WORKLOAD).fastest(FC, Phase.FORWARD).seconds == pytest.approx(1.6)
     assert kernel(FC, Phase.UPDATE, sgd_dram_fraction=0.5).seconds == pytest.approx(1.45)
     # In bfloat16 50 FLOPs take 0.5 s and 80 B a quarter; at a tenth of the peak 5 s.
     half = replace(WORKLOAD, element_type=ElementType.BFLOAT16)
