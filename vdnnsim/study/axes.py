@@ -26,7 +26,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.errors import InputError
-from vdnnsim.files.messages import describe, not_one_of, one_line
+from vdnnsim.files.messages import describe, not_one_of, one_line, quote
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.hardware.figures import FIGURES, Definition, definition, quantity
 from vdnnsim.hardware.profile import find_profile
@@ -49,6 +49,8 @@ _SLACK: Final = 1e-9
 """Share by which rounding may put the last value of a range above its end."""
 _SPEEDS: Final = (1e-3, 1e3)
 _SPEED_WORDS: Final = "a factor from 0.001 to 1000"
+_HOSTS: Final = "hosts"
+"""Of a profile; a captured rank states how many there are."""
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
 
 
@@ -102,6 +104,11 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
 
 def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
     """Return the key of a name, or raise the error of `entry` with the nearest name."""
+    if name == _HOSTS:
+        raise entry.wrong(
+            f"{quote(name)} says how many ranks a machine of several servers can have, and a captured step how many it "
+            "has; expected it in a profile, or another capture, as --parallel fsdp=32 for four h100_x8"
+        )
     if name not in keys:
         raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))
     return keys[name]

@@ -91,6 +91,7 @@ def test_the_captured_step_is_an_axis(folder: Path, scenario: str) -> None:
     [
         ("workload.precision: [float32]", "axes: 'workload.precision': chain was captured"),
         ("{workload.step: [chain2.step.json], workload.mode: [inference]}", "axes: 'workload.mode' is given beside"),
+        ("hosts: [4]", "axes: 'hosts' says how many ranks"),
         ("workload.step: [nothing.step.json]", "axes.workload.step[0]: nothing.step.json: cannot be read"),
     ],
 )
