@@ -8,6 +8,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind, Step
+from vdnnsim.plans.operations import Communicate
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.units import ElementType
 
 _FORWARDS_OF_A_STEP = 3
@@ -82,10 +84,15 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A layout that does not fit or cannot be, and why."""
+    """A layout that does not fit or cannot be, and why.
+
+    Attributes:
+        held_bytes: of the process that does not fit; 0 if there was none.
+    """
 
     setup: Setup
     reason: str
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +142,20 @@ def rate_unit(rankings: Sequence[LayoutRanking]) -> str:
 def model_flop(step: Step) -> int:
     """Return the FLOPs of a training step of one rank, without recomputation: three times those of forward."""
     return _FORWARDS_OF_A_STEP * sum(each.all_flop for each in step.operations if each.phase is Phase.FORWARD)
+
+
+def last_collectives_seconds(trace: IterationTrace) -> float:
+    """Return how long collectives take behind the last kernel, as the broadcasts of `zero1`: no stall has them."""
+    done_s = max(span.end_s for span, _ in trace.kernels)
+    ends = (each.end_s for each in trace.spans if isinstance(trace.plan.operations[each.operation], Communicate))
+    return max(0.0, max(ends, default=0.0) - done_s)
+
+
+def update_seconds(trace: IterationTrace) -> float:
+    spans = (span for span, kernel in trace.kernels if kernel.phase is Phase.UPDATE)
+    return sum((each.end_s - each.start_s for each in spans), 0.0)
+
+
+def communication_seconds(trace: IterationTrace) -> float:
+    spans = ((each, trace.plan.operations[each.operation]) for each in trace.spans)
+    return sum((span.end_s - span.start_s for span, each in spans if isinstance(each, Communicate)), 0.0)

@@ -152,8 +152,9 @@ def parallel(
     from vdnnsim.dnn.layout import parse_layout
     from vdnnsim.files.value import Entry
     from vdnnsim.report.layouts import layouts_table, samples_text
-    from vdnnsim.study.layouts import gpus_of, layouts_of, rank_layouts
+    from vdnnsim.study.layouts import rank_layouts
     from vdnnsim.study.servers import server_for
+    from vdnnsim.study.usual_layouts import gpus_of, layouts_of
 
     Entry("", "accumulate", accumulate, CaptureError).integer(1, MOST_ROUNDS)
     asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]

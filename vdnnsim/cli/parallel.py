@@ -96,8 +96,9 @@ def parallel(
         write_layouts,
         write_scaling,
     )
-    from vdnnsim.study.layouts import data_layouts_of, gpus_of, layouts_of, rank_layouts, scale_layouts
+    from vdnnsim.study.layouts import rank_layouts, scale_layouts
     from vdnnsim.study.servers import server_for
+    from vdnnsim.study.usual_layouts import data_layouts_of, gpus_of, layouts_of
 
     if (model is None) is (named_model is None):
         raise InputError("--model: expected one of MODEL and --model MODEL")

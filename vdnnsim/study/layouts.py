@@ -1,92 +1,45 @@
 """Which layout over several GPUs: one rank of a model captured in each, replayed, and ranked by throughput.
 
 Every layout trains the same samples in a step, so many for each GPU. Each is tried with the fewest checkpoints that
-fit, where the search begins with those that the first layout needs.
+fit, where the search begins with those that the first layout needs, and tries fewer where a layout holds so much less.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
-from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
+from vdnnsim.analysis.layouts import (
+    LayoutRanking,
+    Ranked,
+    Refused,
+    Setup,
+    communication_seconds,
+    last_collectives_seconds,
+    model_flop,
+    update_seconds,
+)
 from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.metrics import bubble_seconds, measure
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.kernel_work import ConvolutionWork
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import InputError, PlanError
 from vdnnsim.hardware.profile import Profile
-from vdnnsim.plans.operations import Communicate
-from vdnnsim.plans.trace import IterationTrace, StallCause
+from vdnnsim.plans.trace import StallCause
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import simulator_of
+from vdnnsim.study.usual_layouts import FIRST, data_layouts_of
 from vdnnsim.units import ElementType, format_bytes
 
 CHECKPOINTING: Final = ("none", "selective", "full")
 """From the fastest to the one that takes least memory."""
-_MOST_STAGES: Final = 4
-_FIRST: Final = "fsdp"
-"""Its rank says what others hold of parameters, gradients and states."""
-
-
-def layouts_of(gpus: int, gpus_of_host: int, *, accumulates: bool = False) -> tuple[str, ...]:
-    """Return the layouts that are tried for so many GPUs; over several hosts also copies, one for each host.
-
-    The last, with shards in host memory, is for where no other fits. Layers are split over two GPUs, and over all of a
-    host. A pipeline has two stages, or one on each host or on several, at most four, for each is captured; layers of
-    a stage may be split, too. Where gradients are
-    accumulated, DDP reduces those of the last micro-batch alone, which costs no memory; for FSDP, which then holds
-    whole gradients, both ways are tried, and the host, which would add them up, holds no shards.
-    """
-    copies = gpus // gpus_of_host
-    hybrid = (f"hsdp={copies}x{gpus_of_host}",) if gpus_of_host < gpus == copies * gpus_of_host else ()
-    splits = (each for each in sorted({2, min(gpus, gpus_of_host)}) if gpus % each == 0)
-    tensor = (f"tp={each}" if each == gpus else f"{_FIRST}={gpus // each},tp={each}" for each in splits)
-    stages = max((each for each in range(2, _MOST_STAGES + 1) if hybrid and copies % each == 0), default=2)
-    pipeline: tuple[str, ...] = (
-        (f"pp={stages},{_FIRST}={gpus // stages}",) if gpus > stages and gpus % stages == 0 else ()
-    )
-    if hybrid and copies % stages == 0:
-        shards = f"{_FIRST}={copies // stages}," if copies > stages else ""
-        pipeline += (f"pp={stages},{shards}tp={gpus_of_host}",)
-    last = ",sync=last" if accumulates else ""
-    sharded = (f"{_FIRST}={gpus}", *([f"{_FIRST}={gpus}{last}"] if accumulates else ()))
-    on_host = () if accumulates else (f"{_FIRST}={gpus},offload=cpu",)
-    whole = f"zero2={gpus}", f"zero1={gpus}{last}", f"ddp={gpus}{last}"
-    return (*sharded, *hybrid, *tensor, *pipeline, *whole, *on_host)
-
-
-def data_layouts_of(gpus: int, gpus_of_host: int, *, accumulates: bool = False) -> tuple[str, ...]:
-    """Return those in which each GPU has samples of its own; the empty one is of one GPU."""
-    if gpus == 1:
-        return ("",)
-    usual = map(parse_layout, layouts_of(gpus, gpus_of_host, accumulates=accumulates))
-    return tuple(
-        each.text
-        for each in usual
-        if each.data in {_FIRST, "hsdp", "ddp"} and each.tensor == each.pipeline == 1 and not each.offloads
-    )
-
-
-def gpus_of(layouts: Sequence[Layout], gpus: int | None = None) -> int | None:
-    """Return how many GPUs are asked for, by default those of layouts; None without these.
-
-    Raises:
-        InputError: a layout is for another number.
-    """
-    asked = gpus or next((each.ranks for each in layouts), None)
-    for each in layouts:
-        if each.ranks != asked:
-            raise InputError(f"{each.text} is for {each.ranks} GPUs, expected {asked}")
-    return asked
 
 
 def rank_layouts(
@@ -164,7 +117,8 @@ class _Trials:
     Attributes:
         level: the position in `CHECKPOINTING` at which the first layout fitted.
         sharded: the last captured rank of `fsdp`.
-        peak_type: in which products of a layout that fits are computed.
+        peak_type: in which products of the last layout that fits are computed.
+        first_bytes: what the first layout that fits, or those before it, hold by level.
     """
 
     profile: Profile
@@ -175,6 +129,7 @@ class _Trials:
     sharded: CapturedStep | None = None
     sample: Sample = IMAGE
     peak_type: ElementType | None = None
+    first_bytes: dict[int, int] = field(default_factory=dict)
 
     def of(self, name: str) -> Ranked | Refused:
         """Return a layout with the fewest checkpoints that fit, or why none does."""
@@ -183,26 +138,47 @@ class _Trials:
         if held > self.profile.server.gpu.memory_bytes:
             what = f"parameters, gradients, DDP's buckets and optimizer states take {format_bytes(held)} of a GPU"
             return Refused(Setup(name, CHECKPOINTING[0], self.samples), what)
+        is_first = self.peak_type is None
         for level in range(self.level, len(CHECKPOINTING)):
-            # Ranks of split layers and of a pipeline train the same samples.
-            together = self.samples * spread.tensor * spread.pipeline
-            parts = _micro_batches(together, spread.pipeline)
-            setup = Setup(name, CHECKPOINTING[level], together // parts, parts * self.micro_batches)
-            try:
-                step, *others = self.capture(setup)
-                found = _replayed((step, *others), setup, self.samples * self.micro_batches, self.profile)
-            except (InputError, PlanError) as refusal:
-                return Refused(setup, str(refusal))
-            is_sequence = step.sample == "sequence"
-            self.sample = Sample(step.sample, *(("token", step.sample_elements) if is_sequence else ()))
-            if name == f"{_FIRST}={step.ranks}":
-                self.sharded = step
-            if isinstance(found, Ranked):
-                # Later layouts may hold less than this one.
-                self.level = level if self.peak_type is None else self.level
-                self.peak_type = _peak_type(step, self.profile)
+            found = self._at(name, level)
+            if isinstance(found, Ranked) or not found.held_bytes:
                 break
+        if isinstance(found, Ranked):
+            # Later layouts may hold less than this one, or even than the first.
+            self.level = level if is_first else self.level
+            while self._leaves_room(found, level - 1) and isinstance(fewer := self._at(name, level - 1), Ranked):
+                found, level = fewer, level - 1
         return found
+
+    def _at(self, name: str, level: int) -> Ranked | Refused:
+        """Return a layout with the checkpoints of a level, or why it does not fit or cannot be."""
+        spread = _layout(name)
+        # Ranks of split layers and of a pipeline train the same samples.
+        together = self.samples * spread.tensor * spread.pipeline
+        parts = _micro_batches(together, spread.pipeline)
+        setup = Setup(name, CHECKPOINTING[level], together // parts, parts * self.micro_batches)
+        try:
+            step, *others = self.capture(setup)
+            found = _replayed((step, *others), setup, self.samples * self.micro_batches, self.profile)
+        except (InputError, PlanError) as refusal:
+            return Refused(setup, str(refusal))
+        is_sequence = step.sample == "sequence"
+        self.sample = Sample(step.sample, *(("token", step.sample_elements) if is_sequence else ()))
+        if name == f"{FIRST}={step.ranks}":
+            self.sharded = step
+        if self.peak_type is None:
+            self.first_bytes[level] = found.held_bytes
+        if isinstance(found, Ranked):
+            self.peak_type = _peak_type(step, self.profile)
+        return found
+
+    def _leaves_room(self, found: Ranked, level: int) -> bool:
+        """Whether a layout may fit with fewer checkpoints, which add to it as much as they did to the first layout."""
+        first = self.first_bytes
+        if level not in first or level + 1 not in first:
+            return False
+        held = found.held_bytes + first[level] - first[level + 1]
+        return held <= certain_bytes(self.profile.server.gpu.memory_bytes)
 
 
 def _layout(name: str) -> Layout:
@@ -242,7 +218,7 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
     held = max(process_bytes(each, server.gpu) for each in traces)
     if held > (most := certain_bytes(server.gpu.memory_bytes)) or planned.refusals:
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
-        return Refused(setup, f"{whole}; {format_bytes(most)} are sure to fit")
+        return Refused(setup, f"{whole}; {format_bytes(most)} are sure to fit", held)
     metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
     origins = kernel_origins(planned.plans, simulator.cost_model)
@@ -253,8 +229,8 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
         iteration_s=iteration_s,
         samples_per_s=samples * step.ranks / iteration_s,
         kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),
-        update_s=fmean(map(_update_seconds, traces)),
-        communication_s=fmean(map(_communication_seconds, traces)),
+        update_s=fmean(map(update_seconds, traces)),
+        communication_s=fmean(map(communication_seconds, traces)),
         exposed_s=fmean(
             each.get(StallCause.COMMUNICATION, 0.0) + last_collectives_seconds(trace)
             for each, trace in zip(stalls, traces, strict=True)
@@ -275,20 +251,3 @@ def _peak_type(step: CapturedStep, profile: Profile) -> ElementType:
     asked = step.precision.autocast or step.precision.element_type
     convolves = any(isinstance(each.work, ConvolutionWork) for each in step.operations)
     return profile.server.convolution_type(asked) if convolves else asked
-
-
-def last_collectives_seconds(trace: IterationTrace) -> float:
-    """Return how long collectives take behind the last kernel, as the broadcasts of `zero1`: no stall has them."""
-    done_s = max(span.end_s for span, _ in trace.kernels)
-    ends = (each.end_s for each in trace.spans if isinstance(trace.plan.operations[each.operation], Communicate))
-    return max(0.0, max(ends, default=0.0) - done_s)
-
-
-def _update_seconds(trace: IterationTrace) -> float:
-    spans = (span for span, kernel in trace.kernels if kernel.phase is Phase.UPDATE)
-    return sum((each.end_s - each.start_s for each in spans), 0.0)
-
-
-def _communication_seconds(trace: IterationTrace) -> float:
-    spans = ((each, trace.plan.operations[each.operation]) for each in trace.spans)
-    return sum((span.end_s - span.start_s for span, each in spans if isinstance(each, Communicate)), 0.0)

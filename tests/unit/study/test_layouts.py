@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from tests.captured_steps import sharded, staged
 from tests.machines import shipped_profile
 from tests.toy import toy_trace
-from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, model_flop
+from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, last_collectives_seconds, model_flop
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
@@ -35,7 +35,8 @@ from vdnnsim.report.layouts import (
 from vdnnsim.report.plots.layouts import layouts_figure, memory_figure, scaling_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.study import layouts
-from vdnnsim.study.layouts import data_layouts_of, last_collectives_seconds, layouts_of, rank_layouts, scale_layouts
+from vdnnsim.study.layouts import rank_layouts, scale_layouts
+from vdnnsim.study.usual_layouts import data_layouts_of, layouts_of
 from vdnnsim.units import ElementType
 
 SERVER = shipped_profile("h100_x8")
@@ -163,6 +164,27 @@ def test_one_that_needs_more_checkpoints_leaves_the_next_its_own() -> None:
     assert {each.setup.layout: each.setup.checkpointing for each in ranking.ranked} == {
         "fsdp=8": "selective",
         "hsdp=2x4": "full",
+        "zero2=8": "selective",
+    }
+
+
+def test_one_that_holds_less_than_the_first_is_tried_with_fewer_checkpoints() -> None:
+    """Of fsdp 76 GiB do not fit, of tp with selective checkpoints 8 do: 65 more, as of fsdp, are 73, so all is kept.
+
+    Of zero2 11 and 65 GiB are 76, more than the 75 that are sure to fit: nothing else is tried.
+    """
+    gib = {"fsdp=8": (76, 11), "tp=8": (70, 8), "zero2=8": (70, 11)}
+    asked: list[tuple[str, str]] = []
+
+    def capture(setup: Setup) -> tuple[CapturedStep]:
+        asked.append((setup.layout, setup.checkpointing))
+        return captured(setup, given_bytes=gib[setup.layout][setup.checkpointing != "none"] * GIB)
+
+    ranking = rank_layouts(8, tuple(gib), 3, SERVER, capture)
+    assert asked[2:] == [("tp=8", "selective"), ("tp=8", "none"), ("zero2=8", "selective")]
+    assert {each.setup.layout: each.setup.checkpointing for each in ranking.ranked} == {
+        "fsdp=8": "selective",
+        "tp=8": "none",
         "zero2=8": "selective",
     }
 
