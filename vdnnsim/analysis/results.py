@@ -220,10 +220,16 @@ class ScenarioResult(Setup):
     def needs(self) -> tuple[tuple[str, int, int], ...]:
         """Name, bytes needed by the subject, and capacity of each memory; of one GPU and its share of the host."""
         row, server = self.subject, self.server
-        host, pinned = server.host, row.trace.host_bytes
+        host, pinned, sharing = server.host, row.trace.host_bytes, self.sharing_a_host
         process = host.process_bytes if is_of_pytorch(self.memory_model) else 0
         return (
             ("GPU", row.held_bytes(server.gpu), server.gpu.memory_bytes),
-            ("host", process + pinned, host.memory_bytes // self.gpus),
-            ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // self.gpus),
+            ("host", process + pinned, host.memory_bytes // sharing),
+            ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // sharing),
         )
+
+    @property
+    def sharing_a_host(self) -> int:
+        """How many GPUs or ranks have equal shares of the host's memory."""
+        ranks = self.captured.base.ranks if self.captured else 1
+        return max(self.gpus, min(ranks, self.server.gpu_count))

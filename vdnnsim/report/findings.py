@@ -232,4 +232,6 @@ def budgets(result: ScenarioResult) -> str:
         for what, need, there in result.needs
     )
     searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
-    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."
+    sharing = result.sharing_a_host
+    share = f"; of the host that is the share of one of {sharing} ranks" if sharing > result.gpus else ""
+    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{share}{searched}."

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.captured_steps import offloading, sharded, staged
@@ -15,7 +16,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Communicate, Stream
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.caveats import contention_lines
-from vdnnsim.report.findings import caption
+from vdnnsim.report.findings import budgets, caption
 from vdnnsim.report.palette import kind_of
 from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, trace_bars
@@ -53,6 +54,13 @@ def test_a_timeline_magnifies_what_waits_for_collectives() -> None:
     with house_style():
         _, part = timeline_figure(result, result.subject).axes
     assert part.get_xlabel().endswith(", where collectives are waited for most")
+
+
+def test_a_rank_has_its_share_of_the_host() -> None:
+    """Two ranks on a server with 2 TiB for eight GPUs."""
+    step = msgspec.structs.replace(sharded(), ranks=2, parallel="fsdp=2")
+    result = run_scenario(scenario_of(CapturedModel(step), "sharded", shipped_profile("h100_x8"), (PyTorch(),)))
+    assert "of 1024 GiB; of the host that is the share of one of 2 ranks." in budgets(result)
 
 
 def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
