@@ -9,6 +9,7 @@ torchtitan/models/llama3/infra/parallelize.py). Logits stay split by class, and 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 import torch
@@ -42,7 +43,7 @@ def split(model: nn.Module, mesh: DeviceMesh, *, shares_tokens: bool) -> None:
         _check_blocks(model, blocks)
     modules = dict(model.named_modules())
     within = {id(each) for block in blocks for each in block.modules()}
-    pairs = dict(_pairs(modules, styles, within - set(map(id, blocks))))
+    pairs = dict(_pairs(modules, styles, within - set(map(id, blocks)), shares_tokens=shares_tokens))
     of_pairs = {id(each) for pair in pairs.values() for each in pair.modules()}
     ties = list(_ties(model))
     between = _TOKENS if shares_tokens else _WHOLE
@@ -94,13 +95,33 @@ def _style(module: nn.Module, style: Style, given: Placement, made: Placement, *
 
 
 def _pairs(
-    modules: Mapping[str, nn.Module], styles: Mapping[str, Style], inner: set[int]
+    modules: Mapping[str, nn.Module], styles: Mapping[str, Style], inner: set[int], *, shares_tokens: bool
 ) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules within blocks that hold pairs, as attention, by path; a block has its input elsewhere, too."""
+    """Yield the modules within blocks that hold pairs, as attention, by path; a block has its input elsewhere, too.
+
+    So has a module that normalizes its input itself, and then adds it to its result, of which all ranks need the whole.
+
+    Raises:
+        CaptureError: there is such a module where ranks share the tokens.
+    """
     for path, style in styles.items():
         owner = path.rpartition(".")[0]
-        if style in (Style.COLUMNS, Style.GATHERED_COLUMNS) and id(modules[owner]) in inner:
+        if style not in (Style.COLUMNS, Style.GATHERED_COLUMNS) or id(modules[owner]) not in inner:
+            continue
+        if not _normalizes_input(modules[owner], modules[path]):
             yield owner, modules[owner]
+        elif shares_tokens:
+            raise CaptureError(
+                f"--parallel: {owner}: normalizes its own input, of which a rank has some of the tokens, but splits "
+                "layers that need all; expected the norm and the sum behind it in the block, or sp=never"
+            )
+
+
+def _normalizes_input(module: nn.Module, layer: nn.Module) -> bool:
+    """Whether a module holds a norm as wide as the input of a layer, and before it."""
+    before = takewhile(lambda each: each is not layer, module.children())
+    width, weights = getattr(layer, "in_features", None), (getattr(each, "weight", None) for each in before)
+    return any(isinstance(each, nn.Parameter) and each.shape == (width,) for each in weights)
 
 
 def _check_blocks(model: nn.Module, blocks: list[nn.Module]) -> None:

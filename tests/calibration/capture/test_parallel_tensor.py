@@ -296,6 +296,37 @@ class Onesided(Net):
             del block.wide, block.narrow
 
 
+class OwnNorm(nn.Module):
+    """Attention that normalizes its input itself, and adds it to its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inner = Attention(WIDTH)
+        self.norm, self.num_heads = nn.LayerNorm(WIDTH), -1
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = inner.q_proj, inner.k_proj, inner.v_proj, inner.o_proj
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + Attention.forward(self, self.norm(x))  # type: ignore[arg-type]  # it has all that this reads
+
+
+class OwnNorms(Decoder):
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.layers:
+            layer.attention, layer.before = OwnNorm(), nn.Identity()
+
+
+def test_attention_that_normalizes_its_own_input_has_all_tokens() -> None:
+    """Each of its three layers sums the gradient of its input; the MLP, whose norm is in the block, does so once.
+
+    Two layers of 3 + 1, and the head. In forward both pairs of a layer are summed, and the embedding.
+    """
+    step = captured("tp=2,sp=never", make_model=OwnNorms)
+
+    assert sizes(step, F) == [("all_reduce", 65536)] * 5 + [("all_reduce", 4096)] * 3
+    assert sizes(step, B) == [("all_reduce", 65536)] * (2 * (3 + 1) + 1)
+
+
 class FixedHeads(Decoder):
     """Says how it is split, and has all heads on each rank."""
 
@@ -311,6 +342,7 @@ class FixedHeads(Decoder):
         ("tp=2", Net, "blocks.0.wide: nothing says how it is split; expected layers of nn.Linear named q_proj"),
         ("tp=2", Onesided, "blocks.0: nothing says how it is split"),
         ("tp=16", Decoder, "head: has 8 outputs, expected a multiple of tp=16"),
+        ("tp=2", OwnNorms, "layers.0.attention: normalizes its own input, of which a rank has some of the tokens"),
         ("tp=3", lambda: Decoder(24, 9), "gets a tensor of 2x512x24, expected samples x tokens x features"),
         ("tp=2", Packed, "layers.0.attention: holds in_proj_weight, in_proj_bias beside modules"),
         ("ddp=2,tp=2,sp=never", Planned, "head.weight: is shared with another module"),
