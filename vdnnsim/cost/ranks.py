@@ -51,5 +51,10 @@ def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
     return Cluster(topology, ranks)
 
 
+def has_host_copies(step: CapturedStep) -> bool:
+    """Whether shards of a rank are in host memory."""
+    return any(each.is_of_host for each in communicating(step))
+
+
 def communicating(step: CapturedStep) -> Iterable[Collective]:
     return (each.collective for each in step.operations if each.collective is not None)

@@ -35,3 +35,13 @@ def kernels_s(setting: Setting, plan: TrainingPlan) -> float:
     costs = setting.costs_of(plan.workload)
     kernels = (each for each in plan.operations if isinstance(each, Compute))
     return sum(costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds for each in kernels)
+
+
+def keeping_all_s(setting: Setting) -> float:
+    """Return the seconds of a plan that keeps all, in unlimited memory; 0 where they are unknown.
+
+    Nothing that offloads or recomputes takes less, also where the host, or collectives of a rank, make all plans slower
+    than their bound.
+    """
+    known_s = setting.known_unlimited_s
+    return 0.0 if known_s is None else min(known_s(policy.plan(setting)) for policy in (PyTorch(), Base()))

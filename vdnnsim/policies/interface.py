@@ -77,6 +77,7 @@ class Setting:
         known_limits, known_trials: None where they are hidden from the policy, which reads `limits` and `trials`.
         server_trials: for trials of all GPUs; None for one GPU.
         known_copies: times of copies to and from the host; None where they are hidden or unknown.
+        known_unlimited_s: returns how long a plan takes in unlimited memory; None where that is hidden or unknown.
         placed: places a plan beside other memory that policies do not know; None for `place_plan`.
         deadline: of a search, which then returns the best plan so far.
         steps: of a search that counts its own, at most.
@@ -90,6 +91,7 @@ class Setting:
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
     known_copies: HostCopies | None = None
+    known_unlimited_s: Callable[[TrainingPlan], float] | None = None
     placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
     progress: Callable[[str], object] | None = None
     deadline: Deadline = NEVER
@@ -149,7 +151,15 @@ class Setting:
         if decided_by is DecidedBy.TRIALS:
             return self
         limits = self.known_limits if decided_by is DecidedBy.MEMORY else None
-        return replace(self, known_limits=limits, known_trials=None, server_trials=None, known_copies=None, placed=None)
+        return replace(
+            self,
+            known_limits=limits,
+            known_trials=None,
+            server_trials=None,
+            known_copies=None,
+            known_unlimited_s=None,
+            placed=None,
+        )
 
 
 def _undeclared(name: str, decided_by: DecidedBy) -> PolicyError:

@@ -37,7 +37,7 @@ from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.alternatives import ALTERNATIVES, AT_ONCE, kernels_s
+from vdnnsim.policies.alternatives import ALTERNATIVES, AT_ONCE, keeping_all_s, kernels_s
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting, make_plan
 from vdnnsim.policies.memory_models import in_memory, models_of
 from vdnnsim.units import Dimension, parse_quantity
@@ -206,6 +206,9 @@ class Optimal(Policy, frozen=True, kw_only=True):
         is_by_bytes = setting.limits.model is MemoryModel.IDEAL
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
             return best, best_s < inf
+        effort.spend(2 * look)
+        if best_s <= keeping_all_s(setting) * (1 + GOOD):
+            return best, True
         others: list[Policy] = [each() for each in ALTERNATIVES]
         if is_by_bytes or _is_ahead(setting):
             # Trials take as long as a search.

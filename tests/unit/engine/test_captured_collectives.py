@@ -9,6 +9,7 @@ from tests.captured_steps import offloading, sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.metrics import measure, stall_seconds
+from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -22,7 +23,10 @@ from vdnnsim.plans.operations import Allocate, Communicate, Release, Stream
 from vdnnsim.plans.placement import PlacedChange
 from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.trace import IterationTrace, StallCause
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies import optimal
 from vdnnsim.policies.base import Resident
+from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.plots.iteration.timeline import trace_bars
@@ -59,6 +63,33 @@ def test_collectives_run_beside_kernels_and_wait_for_their_data_alone(trace: Ite
     """
     assert ends(trace, Stream.COMMUNICATION) == pytest.approx([1.0, 1.8, 2.8, 3.6, 9.6, 11.6], abs=1e-3)
     assert ends(trace, Stream.COMPUTE) == pytest.approx([2.8, 3.8, 4.8, 5.8, 6.8, 7.8, 8.8, 9.8, 10.8, 12.6], abs=1e-3)
+
+
+class HalfAsFast(AdjustedCosts):
+    """Costs of which all kernels take twice as long on fewer multiprocessors."""
+
+    def on_multiprocessors(self, count: int) -> CostModel:
+        assert count == 2, "four, without a block for each of two channels"
+        return AdjustedCosts(self, lambda *kernel: tuple(each.retimed(lambda s: 2 * s) for each in kernel[-1]))
+
+
+def test_kernels_beside_a_collective_have_the_multiprocessors_that_it_leaves() -> None:
+    """Kernels take twice as long while one runs.
+
+    The product of fc1 (2.8) is beside the second gather until 3.6, then 0.4 of it are done: it ends at 4.2. Of fc2
+    copy-out, product, ones, the product of backward and the copy end at 9.2. Beside its reduction until 10.0 the
+    product of fc1 does as much: it ends at 10.6, the copy at 11.6, the second reduction at 12.4, the update at 13.4.
+    Copies on the communication stream are beside none.
+    """
+    server = replace(SERVER, gpu=replace(FAST, multiprocessors=4), topology=PEERED)
+    simulator = Simulator.of(CapturedWorkload.of(sharded()), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    simulator = replace(simulator, cost_model=HalfAsFast(simulator.cost_model, lambda *kernel: kernel[-1]))
+
+    (result,) = simulator.run(PyTorch(), simulator.oracle())
+
+    assert ends(result.trace, Stream.COMMUNICATION) == pytest.approx([1.0, 1.8, 2.8, 3.6, 10.0, 12.4], abs=1e-3)
+    kernels = [2.8, 4.2, 5.2, 6.2, 7.2, 8.2, 9.2, 10.6, 11.6, 13.4]
+    assert ends(result.trace, Stream.COMPUTE) == pytest.approx(kernels, abs=1e-3)
 
 
 def test_what_kernels_wait_for_is_exposed_communication(trace: IterationTrace) -> None:
@@ -169,7 +200,22 @@ def test_shards_on_the_host_cross_a_shared_uplink_and_its_memory_bounds_their_up
     assert "from_host in forward of fc1" in words
 
 
-def test_the_planner_finds_a_plan_beside_shards_on_the_host() -> None:
+def test_speed_is_compared_with_the_loop_where_base_waits_for_copies_to_the_host() -> None:
+    """The loop takes the 8.2 s that nothing can undercut, so it has all of the speed with unlimited memory."""
+    server = replace(SERVER, gpu=FAST, topology=PEERED)
+    simulator = Simulator.of(CapturedWorkload.of(offloading()), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    (result,) = simulator.run(PyTorch(), simulator.oracle())
+    assert simulator.oracle().iteration_s == pytest.approx(8.2)
+    assert result.performance_ratio == 1.0
+
+
+def test_the_planner_finds_a_plan_beside_shards_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as keeping all, 8.2 s, though the bound leaves out the host: no other plan is tried."""
+
+    def tried(policy: Policy, _: Setting) -> TrainingPlan:
+        pytest.fail(f"{policy.label} was planned")
+
+    monkeypatch.setattr(optimal, "make_plan", tried)
     server = replace(SERVER, gpu=FAST, topology=PEERED)
     simulator = Simulator.of(CapturedWorkload.of(offloading()), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
     (result,) = simulator.run(Optimal(), simulator.oracle())
