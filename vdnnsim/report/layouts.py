@@ -123,7 +123,7 @@ def title(ranking: LayoutRanking) -> str:
     total = len(ranking.ranked) + len(ranking.refused)
     where = f"{ranking.gpus} GPUs of {ranking.machine}"
     if not ranking.ranked:
-        which = f"None of {total} layouts fits" if total > 1 else f"{ranking.refused[0].setup.layout} does not fit"
+        which = f"None of {total} layouts fits" if total > 1 else f"{ranking.refused[0].setup.layout} cannot run"
         return f"{which} on {where}, of {format_bytes(ranking.memory_bytes)} each."
     first = ranking.ranked[0]
     waits = percent(first.exposed_s / first.iteration_s, 0)

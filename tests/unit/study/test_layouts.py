@@ -232,7 +232,7 @@ def test_layout_that_fits_nowhere() -> None:
     (refused,) = ranking.refused
     assert refused.setup.checkpointing == "full"
     assert "80.7 GiB of 79.0 GiB" in refused.reason
-    assert title(ranking).startswith("fsdp=8 does not fit on 8 GPUs of ")
+    assert title(ranking).startswith("fsdp=8 cannot run on 8 GPUs of ")
     assert layouts_table(ranking, "m", "", "").cells
 
 
