@@ -70,7 +70,6 @@ def captured_together(
     requests: Sequence[Request],
     cache: Path | None = None,
     *,
-    room_bytes: int = 0,
     process: Capturing | None = None,
 ) -> tuple[tuple[CapturedStep, Path | None], ...]:
     """Return captured steps, each from the cache if request, files and versions are the same.
@@ -78,7 +77,6 @@ def captured_together(
     Args:
         requests: what to capture, of one model.
         cache: a folder; by default `vdnnsim/capture` in the user's cache.
-        room_bytes: where the storages of the first fit into so much, the others are left out.
         process: which may have captured the model before; by default a new one.
 
     Returns:
@@ -104,8 +102,6 @@ def captured_together(
                 break
             steps.append((answer.step, None))
             keep(_file(_alike(request, answer.step), folder), msgspec.json.encode(answer))
-        if steps[0][0].peak_live_bytes <= room_bytes:
-            break
     return tuple(steps)
 
 

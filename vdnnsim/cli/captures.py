@@ -54,14 +54,12 @@ def for_card(request: "Request", server: "Server") -> "Request":
     return msgspec.structs.replace(request, compute_capability=capability) if capability else request
 
 
-def captured_with_notice(
-    requests: "Sequence[Request]", *, room_bytes: int = 0, process: "Capturing | None" = None
-) -> "list[CapturedStep]":
+def captured_with_notice(requests: "Sequence[Request]", *, process: "Capturing | None" = None) -> "list[CapturedStep]":
     """Return captured steps, as `captured_together`, with a notice on standard error of those that were not cached."""
     from calibration.capture.isolation import captured_together
 
     steps = []
-    found = captured_together(requests, room_bytes=room_bytes, process=process)
+    found = captured_together(requests, process=process)
     for request, (step, kept) in zip(requests, found, strict=False):
         if kept is None:
             length = "" if request.tokens is None else f" of {request.tokens} tokens"

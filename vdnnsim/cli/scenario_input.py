@@ -118,20 +118,14 @@ def model_input(
     profiles: "Sequence[Profile]",
     policies: "tuple[Policy, ...]",
     types: "PolicyTypes",
-    *,
-    batches: int = 2,
 ) -> ScenarioInput:
-    """Return the scenario of the model of options, or raise InputError.
-
-    It is captured for the first machine, at so many batch sizes where it may not fit that.
-    """
+    """Return the scenario of the model of options, captured for the first machine, or raise InputError."""
     import msgspec
 
     from calibration.capture.isolation import CapturingProcess
     from calibration.capture.request import Request
     from vdnnsim.cost.ranks import cluster_of
-    from vdnnsim.cost.trust import certain_bytes
-    from vdnnsim.dnn.captured_model import CapturedModel, second_batch
+    from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
     from vdnnsim.files.value import Entry
     from vdnnsim.memory.choices import allocator
@@ -201,13 +195,9 @@ def model_input(
         )
         scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
         return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path())
-    # A model that may not fit is captured at a second batch, from which others follow.
-    sizes = (request.batch_size, second_batch(request.batch_size))[:batches]
-    requests = [msgspec.structs.replace(request, batch_size=each) for each in sizes]
-    gpu = profiles[0].server.gpu
-    room_bytes = certain_bytes(gpu.memory_bytes - gpu.context_bytes)
-    found = captured_with_notice(requests, room_bytes=room_bytes, process=process)
-    model = model_of(request, [as_executed(each, execution) for each in found])
+    model = model_of(
+        request, [as_executed(each, execution) for each in captured_with_notice((request,), process=process)]
+    )
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path(), captured_for=captured_for)
 

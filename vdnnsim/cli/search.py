@@ -231,7 +231,7 @@ def _asked(
     from vdnnsim.study.machines import scenario_on_any
 
     if file is None:
-        return model_input(words, profiles, policies, types, batches=1)
+        return model_input(words, profiles, policies, types)
     if not file.name.endswith(SUFFIX):
         return ScenarioInput(read_scenario(file, types), types, file.parent, file)
     scenario = scenario_on_any(captured_model(file), file.name.removesuffix(SUFFIX), profiles, policies)

@@ -217,7 +217,7 @@ class AnswerReplays:
         asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
         asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
         model = self.scenario.captured
-        captures = CAPTURED if self.loop.changes and model is not None and not model.batches else 0
+        captures = CAPTURED if model is not None and model.can_be_of_any_batch and not model.batches else 0
         return self.budget.once(asked, (captures + 2) * self.operations, lambda: self._divided(name, asked))
 
     def _divided(self, name: str, asked: Way) -> Way:

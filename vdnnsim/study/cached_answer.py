@@ -47,7 +47,8 @@ def cached_answer(
         budget = ReplayBudget(int(limit.seconds * PER_S) if limit else OPERATIONS, dict(kept.tried))
         known = answer(scenario, result, types, found, budget)
         keep(file, msgspec.json.encode(_Kept(known, budget.sufficed, tuple(budget.known.items()))))
-    if any(way.iteration_s and way.batch_size != result.workload.part_size for way in known.ways):
+    part_size = result.workload.part_size
+    if any(way.iteration_s and way.batch_size != part_size and not way.loop.changes for way in known.ways):
         # Results say how other batches followed from the captures.
         assert scenario.captured is not None, "the scenario is of a captured model"
         scenario.captured.find_line()

@@ -27,11 +27,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
     """What was captured, in this process and in its order; a profile of a card with 40 MiB is there."""
     requests: list[Request] = []
 
-    def captured(missing: Sequence[Request], *, room_bytes: int, **_: object) -> tuple[tuple[CapturedStep, None], ...]:
-        found = [(msgspec.structs.replace(chain(each.batch_size), precision=each.precision), None) for each in missing]
-        count = 1 if found[0][0].peak_live_bytes <= room_bytes else len(found)
-        requests.extend(missing[:count])
-        return tuple(found[:count])
+    def captured(missing: Sequence[Request], **_: object) -> tuple[tuple[CapturedStep, None], ...]:
+        requests.extend(missing)
+        steps = (msgspec.structs.replace(chain(each.batch_size), precision=each.precision) for each in missing)
+        return tuple((step, None) for step in steps)
 
     monkeypatch.setattr(isolation, "captured_together", captured)
     monkeypatch.chdir(tmp_path)
@@ -229,10 +228,10 @@ def test_neither_a_scenario_nor_a_model_is_wrong_usage() -> None:
 
 
 def test_a_model_that_cannot_be_captured_is_one_line(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
-    def captured(requests: Sequence[Request], *, room_bytes: int, **_: object) -> None:
-        raise CaptureError(f"{requests[0].model}: branches on data ({room_bytes > 0})")
+    def captured(requests: Sequence[Request], **_: object) -> None:
+        raise CaptureError(f"{requests[0].model}: branches on data")
 
     monkeypatch.setattr(isolation, "captured_together", captured)
-    assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data (True)"
+    assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data"
     assert asked == []
     assert not Path("reports").exists()
