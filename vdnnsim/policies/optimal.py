@@ -207,7 +207,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         if not certificate.bound_s or best_s <= certificate.bound_s * (1 + (GOOD if is_by_bytes else NEAR)):
             return best, best_s < inf
         effort.spend(2 * look)
-        if best_s <= keeping_all_s(setting) * (1 + GOOD):
+        kept_s = keeping_all_s(setting)
+        if kept_s > certificate.bound_s * (1 + GOOD) and best_s <= kept_s * (1 + GOOD):
             return best, True
         others: list[Policy] = [each() for each in ALTERNATIVES]
         if is_by_bytes or _is_ahead(setting):
