@@ -8,7 +8,7 @@ import pytest
 
 from calibration.capture import isolation
 from calibration.capture.request import Request
-from tests.captured_steps import sharded
+from tests.captured_ranks import sharded
 from tests.unit.cli.test_model import refusal, vdnnsim
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.captured_steps import sharded
+from tests.captured_ranks import sharded
 from tests.machines import shipped_server
 from tests.refusals import refusal
 from vdnnsim.cost.collectives import Cluster

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, checkpointed, residual, sharded
+from tests.captured_ranks import sharded
+from tests.captured_steps import chain, checkpointed, residual
 from tests.refusals import refusal as refused_with
 from vdnnsim.dnn import captured_file
 from vdnnsim.dnn.captured_check import MOST_OF_A_KIND

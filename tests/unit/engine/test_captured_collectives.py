@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.captured_steps import offloading, sharded, staged
+from tests.captured_ranks import offloading, sharded, staged
 from tests.toy import server_with
 from tests.two_gpus import PEERED
 from vdnnsim.analysis.metrics import measure, stall_seconds

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.captured_steps import sharded
+from tests.captured_ranks import sharded
 from tests.unit.plans.hand_written import COMPUTE, F, refusal, script, with_operations
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.plans.check import check_plan

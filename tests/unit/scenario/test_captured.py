@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, residual, sequences, sharded
+from tests.captured_ranks import sharded
+from tests.captured_steps import chain, residual, sequences
 from tests.refusals import refusal as refused_with
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel

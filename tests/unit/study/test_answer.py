@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from markupsafe import escape
 
-from tests.captured_steps import Recording, X, Y, chain, sharded
+from tests.captured_ranks import sharded
+from tests.captured_steps import Recording, X, Y, chain
 from tests.machines import shipped_profile
 from tests.nested import changed
 from tests.trained_steps import linear

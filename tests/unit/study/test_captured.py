@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, residual, sequences, sharded
+from tests.captured_ranks import sharded
+from tests.captured_steps import chain, residual, sequences
 from tests.command_line import csv_rows
 from tests.refusals import refusal
 from vdnnsim.dnn.captured_file import write_captured_step

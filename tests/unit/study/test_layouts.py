@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from tests.captured_steps import sharded, staged
+from tests.captured_ranks import sharded, staged
 from tests.machines import shipped_profile
 from tests.toy import toy_trace
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, last_collectives_seconds, model_flop

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.captured_steps import sharded
+from tests.captured_ranks import sharded
 from tests.command_line import ROOT, csv_rows
 from tests.machines import shipped_profile, shipped_server
 from tests.nested import changed
