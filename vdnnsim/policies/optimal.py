@@ -50,6 +50,8 @@ AHEAD: Final = 0.85
 """Of the effort, for plans by bytes, where memory is reserved ahead."""
 KEEPING: Final = 0.5
 """Of the time and the steps that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
+SECOND: Final = 0.4
+"""Of the steps of a search, for one in which optimizer states may be on the host, where a plan without that fits."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 
@@ -107,12 +109,14 @@ class Optimal(Policy, frozen=True, kw_only=True):
             part = replace(setting, deadline=setting.deadline.part(KEEPING), steps=KEEPING * setting.steps)
             kept = self._planned(setting, frozenset(), _effort(limit, part))
         rest = replace(setting, steps=(1 - KEEPING) * setting.steps)
-        moved = self._planned(setting, _movable(setting.workload), _effort(limit, rest))
+        first = None if kept is None else setting.trials.run_trial(kept)
+        share = SECOND if first is not None and first.fits else 1.0
+        moved = self._planned(setting, _movable(setting.workload), _effort(limit, rest, share))
         assert moved.certificate is not None, "it was searched for"
-        if kept is None:
+        if kept is None or first is None:
             return moved
         assert kept.certificate is not None, "as it"
-        first, second = (setting.trials.run_trial(each) for each in (kept, moved))
+        second = setting.trials.run_trial(moved)
         if not first.fits or (second.fits and second.cost_s <= first.cost_s):
             return moved
         bound_s, holds_for = moved.certificate.bound_s, moved.certificate.holds_for
@@ -247,8 +251,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
 
 
-def _effort(limit: TimeLimit, setting: Setting) -> Effort:
-    steps = min(EFFORT, LOOKS * len(setting.workload.step.operations))
+def _effort(limit: TimeLimit, setting: Setting, share: float = 1.0) -> Effort:
+    steps = share * min(EFFORT, LOOKS * len(setting.workload.step.operations))
     return Effort.until(limit.begin().sooner(setting.deadline), steps, setting.steps)
 
 
