@@ -140,10 +140,9 @@ class DropSearch:
             if not made.until:
                 self.goal_s = max(self.goal_s, seconds)
             self._short_bytes = 0
-            if not self._all_tried(self._rounded(again, () if made.until else SEGMENTS), repair=True):
+            in_time = self._all_tried(self._rounded(again, () if made.until else SEGMENTS), repair=True)
+            if not in_time or self._is_over(ENOUGH):
                 return False
-            if self._is_over(ENOUGH):
-                break
             dropped = frozenset(each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0])
             whole, before = self._whole(dropped), (problem, made)
             begin = replace(begin, capacity_bytes=begin.capacity_bytes - self._short_bytes)

@@ -97,6 +97,13 @@ def test_what_segments_take_is_left_to_them() -> None:
     assert found.found_s < 25
 
 
+def test_less_and_less_is_searched_for_down_to_half() -> None:
+    """Of 6400 B a 64th, a 16th and so on are left, and never more than half above the least, here of 100 B."""
+    found = ReservedSearch(lambda *_: cast("Planner", None), Addresses(0), UNLIMITED)
+    found._most_bytes, found._least_bytes = 6400, 100  # noqa: SLF001 - what it keeps
+    assert list(found._amounts(6400)) == [6300, 6000, 5600, 4800, 3200]  # noqa: SLF001
+
+
 def test_no_plan_is_placed_twice() -> None:
     """Where none has room: those for 306 B and for less, by half of what is left above the least of any plan.
 

@@ -19,8 +19,8 @@ from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import optimal
-from vdnnsim.policies.alternatives import AT_ONCE
-from vdnnsim.policies.interface import Policy, Setting, make_plan
+from vdnnsim.policies.alternatives import AT_ONCE, kernels_s
+from vdnnsim.policies.interface import Policy, Setting, Trial, make_plan
 from vdnnsim.policies.memory_models import in_memory
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.pytorch import PyTorch
@@ -159,6 +159,25 @@ def test_what_the_user_chose_is_kept(model: MemoryChoice) -> None:
     plan = Optimal(time_limit="1 s").plan(machine_with(60, model).setting())
     assert plan.memory_model is None
     assert not words(plan)
+
+
+def test_policies_whose_kernels_alone_take_longer_are_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a plan that keeps everything, whose replay is made to take as long as its kernels, all take as long."""
+    machine = machine_with(200, AHEAD)
+    certificate = Optimal(time_limit="1 s").plan(machine.setting()).certificate
+    assert certificate is not None
+    kept = replace(PyTorch().plan(machine.setting()), certificate=replace(certificate, bound_s=1e-12))
+    setting, tried = machine.setting(), list[str]()
+    seconds = kernels_s(setting, kept)
+
+    def run_trial(_: object, plan: TrainingPlan) -> Trial:
+        tried.append(plan.policy)
+        return replace(setting.trials.run_trial(plan), cost_s=seconds)
+
+    monkeypatch.setattr(optimal, "keeping_all_s", lambda _: 0.0)
+    ported = replace(setting, known_trials=type("Trials", (), {"run_trial": run_trial})())
+    assert Optimal(recompute=False)._or_faster(kept, ported, frozenset(), UNLIMITED) == (kept, True)  # noqa: SLF001
+    assert tried == [kept.policy]
 
 
 def test_policies_that_plan_at_once_are_tried_before_another_search(monkeypatch: pytest.MonkeyPatch) -> None:
