@@ -204,11 +204,20 @@ def test_reports_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None
 def test_a_plan_says_where_the_host_decides(width: int, samples: int, decides: bool) -> None:  # noqa: FBT001
     """A kernel of 2048 x 2048 x 8192 multiplies 69 GFLOP: most of a millisecond, against microseconds to issue it."""
     model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
-    made = plan(model, torch.zeros(samples, width), hardware="rtx_4090", policy="pytorch", loss=loss, optimizer="sgd")
+    inputs = torch.zeros(samples, width)
+    made = plan(model, inputs, hardware="rtx_4090", policy="save_on_cpu", loss=loss, optimizer="sgd")
     assert ("the host decides" in str(made)) is decides
     hooked_s, host_s = host_seconds(made.predicted.trace, made.loop.schedule, made._request.server.host)  # noqa: SLF001
     assert 0 < hooked_s < host_s
     assert (host_s > made.predicted.metrics.iteration_s) is decides
+    # A plan that does nothing has hooks under a limit of memory alone, and its bound is that of the GPU.
+    for memory, has_hooks in ((None, False), ("2 GiB", True)):
+        idle = plan(model, inputs, hardware="rtx_4090", memory=memory, loss=loss, optimizer="sgd")
+        assert idle.loop.schedule.is_idle
+        assert ("the host decides" in str(idle)) is (has_hooks and decides)
+        assert ("100.0% of the speed" in str(idle)) is not (has_hooks and decides)
+        as_fast = "without hooks: as fast as" if has_hooks and decides else "as fast as"
+        assert any(line.startswith(as_fast) for line in str(idle).splitlines())
     # Without dispatch times nothing is known of the host.
     unknown = replace(made._request.server.host, dispatch_forward_s=0.0)  # noqa: SLF001
     assert host_seconds(made.predicted.trace, made.loop.schedule, unknown) == (0.0, 0.0)

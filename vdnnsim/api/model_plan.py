@@ -115,9 +115,12 @@ class Planned(Shown):
         self.loop.stream(optimizer, model)
 
     def __str__(self) -> str:
-        text = described(self.predicted, self.loop.schedule, self._request.server.host, self._request.beside_bytes)
-        if self._request.device.type == "cpu":
-            gpu = self._request.server.gpu.name
+        asked, schedule = self._request, self.loop.schedule
+        # As on the GPU, also where this loop is on a CPU.
+        has_hooks = not schedule.is_idle or asked.limit_bytes is not None
+        text = described(self.predicted, schedule, asked.server.host, asked.beside_bytes, has_hooks=has_hooks)
+        if asked.device.type == "cpu":
+            gpu = asked.server.gpu.name
             text += (
                 f"\nplanned for the operators that the model runs on this CPU; their times on {gpu}: vdnnsim.simulate"
             )

@@ -210,7 +210,9 @@ def host_seconds(trace: "IterationTrace", schedule: "LiveSchedule", host: "Host"
     return hooked_s, hooked_s + each_s * updates
 
 
-def described(predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host", beside_bytes: int) -> str:
+def described(
+    predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host", beside_bytes: int, *, has_hooks: bool
+) -> str:
     """Return a few lines about a plan; `beside_bytes` on the GPU are beside it. The larger time counts, host or GPU."""
     from vdnnsim.report.certificates import bound_text
 
@@ -218,7 +220,7 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host",
     storages = plan.workload.step.storages
     again = [*dict.fromkeys(storages[each].name for each in sorted(schedule.recomputed))]
     more = len(again) - _NAMED
-    _, host_s = host_seconds(predicted.trace, schedule, host)
+    host_s = host_seconds(predicted.trace, schedule, host)[1] if has_hooks else 0.0
     step_s = max(metrics.iteration_s, host_s)
     peak, step = format_bytes(metrics.allocated_bytes), format_seconds(step_s)
     others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
@@ -240,7 +242,9 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host",
             f"the host needs {step}, by a ratio that was measured on another host"
         )
     if plan.certificate is not None:
-        lines.append(bound_text(plan.certificate, metrics.iteration_s, unlimited_s))
+        # A bound is of what the GPU does, as is the step with unlimited memory.
+        of_gpu = "without hooks: " if host_s > metrics.iteration_s else ""
+        lines.append(f"{of_gpu}{bound_text(plan.certificate, metrics.iteration_s, unlimited_s)}")
     return "\n".join(lines)
 
 
