@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from threading import Thread
 
 import pytest
@@ -15,6 +16,7 @@ from tests.apply.models import MODELS, Network, backward, loss
 from tests.apply.models import rows as batch
 from tests.apply.training import alike, planned
 from vdnnsim.api.planning import Planned, plan
+from vdnnsim.errors import PlanWarning
 
 CASE = MODELS["perceptron"]
 
@@ -269,6 +271,15 @@ def test_what_a_later_operation_wrote_is_not_read() -> None:
     made = plan(model, batch(), hardware="rtx_4090", policy="checkpoint", loss=loss, optimizer="sgd")
     with pytest.raises(RuntimeError, match="modified by an inplace operation"), made.apply(model):
         backward(loss(model(batch())))
+
+
+@pytest.mark.parametrize(("policy", "has_hooks"), [("none", False), ("save_on_cpu", True)])
+def test_a_plan_that_does_nothing_does_not_see_another_batch(model: Network, policy: str, has_hooks: bool) -> None:  # noqa: FBT001
+    made = planned(CASE, model, policy)
+    warned = pytest.warns(PlanWarning, match="was left") if has_hooks else nullcontext()
+    with warned, made.apply(model):
+        backward(loss(model(torch.cat((batch(), batch())))))
+    model.zero_grad()
 
 
 @pytest.mark.parametrize(("policy", "has_hooks"), [("none", False), ("save_on_cpu", True)])

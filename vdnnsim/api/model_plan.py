@@ -50,8 +50,8 @@ class Planned(Shown):
     def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
         """Return the context of a step of the model: forward, loss and backward.
 
-        Where a step differs from the captured one, its rest runs without the plan, with one warning; without a limit
-        of memory a plan that offloads and recomputes nothing has no hooks that would see it. After the third
+        Where a step differs from the captured one, its rest runs without the plan, with one warning. A plan that
+        offloads and recomputes nothing has hooks that see it only on a GPU under a limit of memory. After the third
         step a line on standard error compares its time and peak memory to the plan's; if one is off by more than 5 %,
         the next step says in which parts.
 
