@@ -8,7 +8,7 @@ from vdnnsim.dnn.graph import LayerGraph
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One input of a batch; `step` is an element of the series that it is, empty for what is none, as an image."""
+    """One input of a batch; `step` is a token, frame or other element of the series that it is, empty for an image."""
 
     name: str
     step: str = ""
@@ -42,4 +42,4 @@ def sample_of(graph: LayerGraph) -> Sample:
         return Sample("sequence", "token", shape.steps)
     if shape.height * shape.width > 1:
         return Sample("video", "frame", shape.steps)
-    return Sample("sequence", "step", shape.steps)
+    return Sample("sequence", "element", shape.steps)

@@ -162,7 +162,7 @@ def test_list_has_samples_links_and_sources(tmp_path: Path) -> None:
     vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
     reads = {row["name"]: row["reads"] for row in csv_rows(tmp_path / "list.csv")}
     found = [reads[name] for name in ("gpt2_small", "lstm_cnn", "lstm_rnn", "vgg16", "resnetN")]
-    assert found == ["1024 tokens", "16 frames", "512 steps", "1 image", "1 image"]
+    assert found == ["1024 tokens", "16 frames", "512 elements", "1 image", "1 image"]
     # List draws the links of a profile.
     done = vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", folder=tmp_path)
     assert done.stderr == ""

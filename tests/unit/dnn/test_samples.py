@@ -10,7 +10,7 @@ from vdnnsim.dnn.samples import IMAGE, Sample, sample_of
         ("resnet50", IMAGE),
         ("gpt2_small", Sample("sequence", "token", 1024)),
         ("lstm_cnn", Sample("video", "frame", 16)),
-        ("lstm_rnn", Sample("sequence", "step", 512)),
+        ("lstm_rnn", Sample("sequence", "element", 512)),
     ],
 )
 def test_a_network_reads_images_sequences_or_videos(network: str, sample: Sample) -> None:
