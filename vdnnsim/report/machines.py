@@ -156,7 +156,7 @@ MACHINES_WRITER: Final = Writer.of(
 def question(scenario: Setup) -> str:
     workload = scenario.workload
     sample = sample_of(workload.graph)
-    length = f" {sample.names}{sample.length}" if sample.length else ""
+    length = f", {sample.names}{sample.length}" if sample.length else ""
     each = f" each on {scenario.gpus} GPUs" if scenario.gpus > 1 else ""
     return (
         f"{workload_text(scenario)}{length}, {workload.precision.value}, {workload.mode.value}{each} "
