@@ -1,5 +1,6 @@
 """Machines ranked by time and by cost."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,26 @@ def test_labels_of_rows_stay_in_the_picture() -> None:
     (axes,) = figure.axes
     assert max(text.get_window_extent().x1 for text in axes.texts) <= figure.bbox.x1
     assert axes.get_window_extent().width > 0.2 * figure.bbox.width
+
+
+@pytest.mark.parametrize(
+    ("slowest_s", "written"),
+    [
+        (0.16, ["140", "150", "160", "170", "180"]),
+        (0.6, ["200", "300", "400", "500", "600"]),
+        (60.0, ["0.2", "0.5", "1", "2"]),
+    ],
+)
+def test_an_axis_of_less_than_a_power_of_ten_has_ticks_enough(slowest_s: float, written: Sequence[str]) -> None:
+    """From 160 ms / 1.15 = 139 ms to 184 ms, or to 690 ms; 60 s are more than ten times 160 ms."""
+    rows = tuple(offer(str(each), each, Trust(Basis.FITTED)) for each in (0.16, slowest_s))
+    with house_style():
+        (axes,) = machines_figure(Ranking(rows, (), ("base(p)",)), "tiny", "").axes
+        axes.figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    found = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert found[: len(written)] == written
+    assert "logarithmic" in axes.get_xlabel()
 
 
 def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ from matplotlib.figure import Figure
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
 from vdnnsim.report.palette import INK, MUTED
-from vdnnsim.report.plots.style import as_png, new_figure, plain_ticks, point_handle, ruled, write, write_legend
+from vdnnsim.report.plots.style import (
+    as_png,
+    even_ticks,
+    new_figure,
+    plain_ticks,
+    point_handle,
+    ruled,
+    write,
+    write_legend,
+)
 from vdnnsim.report.scale import Scale, time_scale
 from vdnnsim.units import format_bytes
 
@@ -49,8 +58,9 @@ def machines_figure(ranking: Ranking, title: str, subtitle: str) -> Figure:
         write(axes, text, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
-    plain_ticks(axes.xaxis)
-    axes.set_xlabel(f"cost, {scale.unit}" if ranking.currency else f"time of a step, {scale.unit}")
+    plain_ticks(axes.xaxis, even_ticks(axes.xaxis))
+    what = "cost" if ranking.currency else "time of a step"
+    axes.set_xlabel(f"{what}, {scale.unit}, logarithmic")
     axes.set_yticks(range(len(offers)), [each.name for each in offers], fontsize=12)
     axes.set_ylim(max(len(offers), 4) - 0.4, -0.6)
     ruled(axes, "x")

@@ -12,7 +12,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
@@ -99,6 +99,14 @@ def plain_ticks(axis: Axis, places: Sequence[float] = (), subs: Sequence[float] 
     axis.set_major_locator(FixedLocator(places) if places else LogLocator(subs=subs))
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
+
+
+def even_ticks(axis: Axis) -> Sequence[float]:
+    """Return evenly spaced ticks between the limits of an axis if these are within a power of ten, else none."""
+    low, high = axis.get_view_interval()
+    if high >= 10 * low:
+        return ()
+    return [each for each in MaxNLocator(7, steps=(1, 2, 5, 10)).tick_values(low, high) if low <= each <= high]
 
 
 def keep_left_spine_only(axes: Axes) -> None:
