@@ -101,6 +101,8 @@ def _answer(result: ScenarioResult) -> str:
     if best is None:
         return f"{headline(result, result.subject)}."
     rate = rate_text(sample_of(result.workload.graph), best.metrics.samples_per_s)
+    if result.gpus == 1:
+        rate += whose(result.workload, 1)
     if result.captured is not None and not result.captured.base.lifetimes:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
@@ -108,6 +110,13 @@ def _answer(result: ScenarioResult) -> str:
     how = "It fits" if result.surely_fits(best) else _JUST_FITS
     time = format_seconds(best.metrics.iteration_s)
     return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}."
+
+
+def whose(workload: Workload, gpus: int) -> str:
+    """Return what has a throughput: ` of all GPUs`, or ` of one rank` of several; empty for one GPU."""
+    if gpus > 1:
+        return " of all GPUs"
+    return " of one rank" if isinstance(workload, CapturedWorkload) and workload.captured.ranks > 1 else ""
 
 
 def comparison(result: ScenarioResult) -> str:
@@ -152,7 +161,7 @@ def verdict(result: ScenarioResult) -> str:
         "alone fits" if fitting == 1 else "is the fastest that fits" if len(best) == 1 else "are the fastest that fit"
     )
     metrics = first.metrics
-    everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else ""
+    everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else whose(result.workload, 1)
     same = len({(each.metrics.allocated_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     # PyTorch keeps less of a captured model than base(p) does.
     everything, moved = format_bytes(result.oracle.allocated_bytes), format_bytes(metrics.host_memory_bytes)

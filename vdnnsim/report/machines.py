@@ -15,7 +15,7 @@ from vdnnsim.files.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Heading, Prose, plain_table, titled_table
-from vdnnsim.report.findings import shared, workload_text
+from vdnnsim.report.findings import shared, whose, workload_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
@@ -81,7 +81,7 @@ def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
 def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the printed table."""
     costs, rates = bool(ranking.currency), rate_cells([each.samples_per_s for each in ranking.offers])
-    unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
+    unit = per_second(sample_of(workload.graph)) + whose(workload, gpus)
     header = ("rank", "machine", "fits with", *_MEMORY, "time", unit)
     rows = []
     for rank, (offer, order, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):

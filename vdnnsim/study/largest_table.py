@@ -11,7 +11,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
 from vdnnsim.report.document import plain_table, titled_table
-from vdnnsim.report.findings import caption
+from vdnnsim.report.findings import caption, whose
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percent, rate_cells
 from vdnnsim.scenario.read import LARGEST_BATCH
@@ -70,7 +70,8 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
         shown.append((each.policy, _batch(each), *beside, rate, refusal or _nothing(each, limit, sample.names)))
     share = percent(PEAKS_TOO_LOW)
     left = [f"with {share} left"] * bool(surely)
-    header = ("policy", what, *left, per_second(sample), f"what stops {more}")
+    unit = per_second(sample) + whose(asked.workload, 1)
+    header = ("policy", what, *left, unit, f"what stops {more}")
     table = plain_table(header, shown, has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
     notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)

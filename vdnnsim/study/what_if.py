@@ -16,7 +16,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
 from vdnnsim.report.document import Table, plain_table, titled_table
-from vdnnsim.report.findings import caption, shared
+from vdnnsim.report.findings import caption, shared, whose
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percents, rate_cells
 from vdnnsim.report.tables.summary import FOOTNOTE, NOT_FITTING
@@ -169,9 +169,9 @@ def change_result(asked: Scenario, changes: Sequence[Change], settings: Sequence
         (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
         for label, when, row in rows
     ]
-    unit = per_second(sample_of(asked.workload.graph))
-    several = any(row.resolved.scenario is not None and row.resolved.scenario.gpus > 1 for _, _, row in rows)
-    table = change_table(changes, f"{unit} of all GPUs" if several else unit, has_all)
+    gpus = max((each.gpus for _, _, row in rows if (each := row.resolved.scenario) is not None), default=1)
+    unit = per_second(sample_of(asked.workload.graph)) + whose(asked.workload, gpus)
+    table = change_table(changes, unit, has_all)
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
     said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))

@@ -2,9 +2,19 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.captured_steps import sharded
 from tests.command_line import SMALL, csv_rows, vdnnsim
+from tests.machines import shipped_profile
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.report.findings import conclusions
+from vdnnsim.scenario.captured import scenario_of
+from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.study.what_if import change_result, what_if
 
 
 @pytest.fixture
@@ -94,3 +104,15 @@ def test_wrong_settings_are_refused_in_one_line(folder: Path, setting: str, mess
     assert len(done.stderr) < 700
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_throughput_of_one_of_several_ranks_is_said_to_be(tmp_path: Path) -> None:
+    """All eight together have more, which `parallel` says; a GPU alone has its own."""
+    for ranks in (1, 8):
+        step = msgspec.structs.replace(sharded(), ranks=ranks)
+        scenario = scenario_of(CapturedModel(step), "x", shipped_profile("rtx_4090_x8"), (PyTorch(),))
+        settings = ["gpu.memory=20GiB"]
+        changed = change_result(scenario, what_if(scenario, tmp_path, settings, known_policies()), settings, "")
+        (said,) = conclusions(run_scenario(scenario))
+        # The title of a column may end on the next line.
+        assert [f"{sign} of one" in text for text, sign in ((str(changed), "/s"), (said, "/s"))] == [ranks > 1] * 2
