@@ -42,7 +42,7 @@ class Setup:
     sources: tuple[tuple[str, str], ...] = ()
     gpus: int = 1
     gradients: Aggregation | None = None
-    captured: CapturedModel | None = None
+    captured: CapturedModel | None = field(default=None, compare=False)
     execution: Execution = Execution.EAGER
 
     @property

@@ -80,6 +80,8 @@ class Simulation(ResultTable):
             IndexError: there is none of this number.
         """
         if isinstance(policy, int):
+            if not -len(self) <= policy < len(self):
+                raise IndexError(f"{policy} is not the number of a policy of this result, which has {len(self)}")
             return self.rows[policy]
         found = [row for row in self.rows if policy in {row.policy, row.policy.partition("(")[0]}]
         if len(found) != 1:

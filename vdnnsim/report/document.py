@@ -77,9 +77,9 @@ class Fold(Enum):
     """Between words, though not between a number and its unit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table, compared by identity.
+    """One column of a table.
 
     Attributes:
         unit: of its numbers; empty where cells have their own.

@@ -177,6 +177,14 @@ def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: 
     step.write(tmp_path / "net.step.json")
     again = vdnnsim.simulate(tmp_path / "net.step.json", hardware="rtx_4090")
     assert [row.metrics for row in again.rows] == [found.rows[0].metrics]
+    # Results are compared by value.
+    alone = vdnnsim.simulate(step, hardware="rtx_4090")
+    assert alone == vdnnsim.simulate(step, hardware="rtx_4090") != found
+    assert pickle.loads(pickle.dumps(alone)) == alone  # noqa: S301 - made here
+    assert found[-1] is found["save_on_cpu"]
+    for number in (2, -3):
+        with pytest.raises(IndexError, match=f"^{number} .*, which has 2$"):
+            found[number]
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
