@@ -1,5 +1,6 @@
 """Captures of requests: the program that a request describes, its captured step, and a comparison of two steps."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -40,6 +41,9 @@ NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
     {"torchvision": torchvision_model, "timm": timm_model, "transformers": transformers_model}
 )
 """By library what makes a model of a name."""
+_OWN_INPUTS: Final = "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
+_OF_SHAPE: Final = re.compile(r"channel|\bdim|shape|size")
+"""Words of PyTorch for inputs that an operator does not take."""
 _IDS: Final = 2
 """Token ids for a user's model, 0 and 1."""
 
@@ -90,6 +94,10 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
             if request.tokens is not None and request.inputs is None and "conv" in str(failure):
                 hint = "--tokens makes indices of tokens; for a model that reads images expected --image CxHxW"
                 raise CaptureError(f"{failure}; {hint}") from failure
+            sizes = request.image or ([request.tokens] if request.tokens else ())
+            if request.inputs is None and sizes and _OF_SHAPE.search(str(failure).partition("Error: ")[2]):
+                made = "x".join(map(str, (request.batch_size, *sizes)))
+                raise CaptureError(f"{failure}; the input is {made}, for others expected {_OWN_INPUTS}") from failure
             raise
 
 
@@ -229,14 +237,13 @@ class _Inputs:
 
 def _check_sizes(request: Request, named: NamedModel | None) -> None:
     """Check that a model gets the kind of input that it takes."""
-    own = "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
     if named is None:
         if not (request.image or request.tokens):
             raise CaptureError(
-                f"{request.model}: inputs are missing, expected --image 3x224x224, --tokens 1024, or {own}"
+                f"{request.model}: inputs are missing, expected --image 3x224x224, --tokens 1024, or {_OWN_INPUTS}"
             )
     elif not (named.image or named.tokens):
-        raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {own}")
+        raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {_OWN_INPUTS}")
     elif request.image and not named.image:
         raise CaptureError(f"--image: {request.model} takes tokens, expected --tokens")
     elif request.tokens and not named.tokens:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -251,3 +252,15 @@ def test_one_number_for_an_image_is_explained(tmp_path: Path) -> None:
     path.write_text("from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 3)\n")
     with pytest.raises(CaptureError, match="--image 512 is one number a sample, expected CxHxW"):
         next(captured_together((Request(model=f"{path}:make", batch_size=2, image=(512,)),)))
+
+
+@pytest.mark.parametrize("asked", [{"image": (3, 8, 8)}, {"tokens": 8}])
+def test_what_does_not_take_an_image_or_tokens_is_shown_how_to_get_others(
+    asked: dict[str, Any], tmp_path: Path
+) -> None:
+    """A convolution of videos takes the two images for one video of two channels; a product takes no 8 numbers."""
+    path = tmp_path / "a_video.py"
+    layer = "Conv3d(3, 4, 3)" if "image" in asked else "Sequential(nn.Embedding(2, 3), nn.Linear(5, 1))"
+    path.write_text(f"from torch import nn\ndef make():\n    return nn.{layer}\n")
+    with pytest.raises(CaptureError, match=r"the input is 2x(3x8x)?8, for others expected --inputs FILE.py:NAME"):
+        next(captured_together((Request(model=f"{path}:make", batch_size=2, **asked),)))
