@@ -47,14 +47,13 @@ def by_peaks(kernels: KernelOrigins) -> str:
 
 
 def glossary(labels: Iterable[str], workload: Workload, *, of_speed: bool = True) -> tuple[str, ...]:
-    """Return with what speeds are compared where they are shown, and what (m) and (p) mean where they matter."""
-    letters = {letter for label in labels for letter in "pm" if workload.has_convolutions and f"({letter}" in label}
+    """Return with what speeds are compared where they are shown, and what (m) and (p) of the labels mean."""
+    letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
     compared = "Speed: compared with this GPU with unlimited memory, where base(p) keeps everything"
-    return (
-        *([compared] if of_speed else []),
-        *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
-    )
+    meant = "; ".join(text for letter, text in chosen.items() if letter in letters)
+    here = "" if workload.has_convolutions else ", of which this model has none"
+    return (*([compared] if of_speed else []), *([f"{meant}{here}"] if letters else []))
 
 
 def remarks(workload: Workload) -> tuple[str, ...]:

@@ -12,14 +12,15 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.interface import Policy
-from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
+from vdnnsim.report.caveats import glossary, kernel_times, part_statistics, peaks_note
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import comparison_figure, policies_figure
 from vdnnsim.report.run.folder import run_facts
@@ -117,3 +118,12 @@ def test_no_note_without_batch_statistics(result: ScenarioResult) -> None:
     parts = Accumulate(steps=2)
     assert part_statistics(run(result, toy_chain(1), parts)) == ()
     assert part_statistics(run(result, normalized(), parts, mode=Mode.INFERENCE)) == ()
+
+
+@pytest.mark.parametrize(("network", "has_some"), [("gpt2_small", False), ("alexnet", True)])
+def test_letters_behind_policies_are_explained_also_without_convolutions(network: str, has_some: bool) -> None:  # noqa: FBT001
+    """They stand behind every policy by rule; vdnn_dyn has none."""
+    workload = Workload(build_network(network), batch_size=1)
+    _, meant = glossary(("base(p)", "vdnn_all(m)"), workload)
+    assert ("(p): " in meant, "(m): " in meant, meant.endswith("has none")) == (True, True, not has_some)
+    assert glossary(("vdnn_dyn",), workload, of_speed=False) == ()
