@@ -51,6 +51,8 @@ def glossary(labels: Iterable[str], workload: Workload, *, of_speed: bool = True
     letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
     compared = "Speed: compared with this GPU with unlimited memory, where base(p) keeps everything"
+    if isinstance(workload, CapturedWorkload) and workload.captured.ranks > 1:
+        compared += "; a loop that frees what collectives used makes the host issue events for it, if it fits or not"
     meant = "; ".join(text for letter, text in chosen.items() if letter in letters)
     here = "" if workload.has_convolutions else ", of which this model has none"
     return (*([compared] if of_speed else []), *([f"{meant}{here}"] if letters else []))

@@ -3,23 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from reports.swap2018.scaling import scaling_figure
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_workload, with_fc
+from tests.captured_steps import sharded
+from tests.toy import TOY_LIMITS, TOY_SERVER, server_with, toy_chain, toy_costs, toy_workload, with_fc
+from tests.two_gpus import PEERED
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plans.operations import RecordEvent
 from vdnnsim.policies.accumulate import Accumulate
-from vdnnsim.policies.base import Resident
+from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.caveats import glossary, kernel_times, part_statistics, peaks_note
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import comparison_figure, policies_figure
@@ -127,3 +133,18 @@ def test_letters_behind_policies_are_explained_also_without_convolutions(network
     _, meant = glossary(("base(p)", "vdnn_all(m)"), workload)
     assert ("(p): " in meant, "(m): " in meant, meant.endswith("has none")) == (True, True, not has_some)
     assert glossary(("vdnn_dyn",), workload, of_speed=False) == ()
+
+
+def test_why_a_rank_that_fits_is_slower_than_with_unlimited_memory() -> None:
+    """Where memory of collectives is freed, their stream waits for an event first; base(p) frees nothing."""
+    server = replace(server_with({"launch_overhead_s": 1.0}), topology=PEERED)
+    simulator = Simulator.of(CapturedWorkload.of(sharded()), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    events = [
+        sum(isinstance(each, RecordEvent) for each in row.trace.plan.operations)
+        for policy in (PyTorch(), Base())
+        for row in simulator.run(policy, None)
+    ]
+    assert events[0] > events[1]
+    for ranks in (1, 2):
+        workload = CapturedWorkload.of(msgspec.structs.replace(sharded(), ranks=ranks))
+        assert ("events" in glossary((), workload)[0]) is (ranks > 1)
