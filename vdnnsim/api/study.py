@@ -8,8 +8,7 @@ from vdnnsim.report.result_table import ResultTable, Shown
 
 if TYPE_CHECKING:
     from vdnnsim.report.picture import Picture
-    from vdnnsim.study.points.resolve import Value
-    from vdnnsim.study.study import Axis, Study
+    from vdnnsim.study.study import Study
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,7 +34,7 @@ class LoadedStudy(Shown):
 
         axes = self.study.axes
         ends = ((each, each.values[0], each.values[-1]) for each in axes)
-        cells = [(each.key, str(len(each.values)), _text(each, first), _text(each, last)) for each, first, last in ends]
+        cells = [(each.key, str(len(each.values)), each.text(first), each.text(last)) for each, first, last in ends]
         header = ("axis", "values", "first", "last")
         table = plain_table(header, cells)
         points = f"{self.study.name}: {self.study.grid_size} points of {caption(self.study.base)}"
@@ -55,9 +54,9 @@ class LoadedStudy(Shown):
             StudyError: points cannot be stored, or a picture cannot be drawn.
             OutputError: the folder cannot be written, or has other files.
         """
-        from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder
         from vdnnsim.report.picture import Picture
+        from vdnnsim.study.fastest import sweep_page
         from vdnnsim.study.folder import SWEEP_WRITER, report_files
         from vdnnsim.study.results import progress_of, results_table
         from vdnnsim.study.store import writing
@@ -68,21 +67,8 @@ class LoadedStudy(Shown):
             sweep(self.study, store, local_workers(workers))
             write_folder(place, report_files(self.study, store), SWEEP_WRITER)
             progress = progress_of(self.study, store)
-            counts = [str(each) for each in (progress.done, progress.failed, progress.missing)]
-            shown = plain_table(("done", "failed", "missing"), [counts], "to_pandas() has all")
-            table = results_table(self.study, store, shown)
+            page = sweep_page(self.study, store, progress, "to_pandas() has all")
+            table = results_table(self.study, store, page)
         drawn = ((each, (place / f"{each.name}.png").read_bytes()) for each in self.study.pictures)
         pictures = tuple(Picture(f"{each.name}.png", each.title, content) for each, content in drawn)
         return StudyResults(table.columns, table.cells, table.shown, pictures)
-
-
-def _text(axis: "Axis", value: "Value") -> str:
-    """Return a value of an axis, a quantity with its unit."""
-    from vdnnsim.study.points.resolve import shown
-    from vdnnsim.units import Dimension, quantity_text
-
-    unit = axis.column.removeprefix(f"{axis.key}_")
-    dimension = next((each for each in Dimension if each.suffix == unit), None)
-    if dimension is None or not isinstance(value, int | float):
-        return str(shown(value))
-    return quantity_text(value, dimension)

@@ -107,8 +107,8 @@ def sweep(  # noqa: PLR0913  # one for each option
     repeated, extended or killed continues where it stopped. Points that failed are rows that say why; then the exit
     status is 1.
     """
-    from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.study.fastest import sweep_page
     from vdnnsim.study.folder import SWEEP_WRITER, file_names
     from vdnnsim.study.read import read_study
     from vdnnsim.study.results import check_parquet, results_table, study_rows
@@ -138,11 +138,11 @@ def sweep(  # noqa: PLR0913  # one for each option
         except InputError as failure:  # a picture that cannot be drawn of what came out
             raise StudyError(f"{study}: {failure}") from None
         progress = _progress(asked, kept)
-        counts = plain_table(_COLUMNS, [list(map(str, _counts(progress)))], f"{_RESULTS} has all")
+        page = sweep_page(asked, kept, progress, f"{_RESULTS} has all")
         if output.is_for_programs:
-            output.show(results_table(asked, kept, counts), f"wrote {folder / _RESULTS}")
+            output.show(results_table(asked, kept, page), f"wrote {folder / _RESULTS}")
         else:
-            print_result(counts, f"wrote {folder / _RESULTS}")
+            print_result(page, f"wrote {folder / _RESULTS}")
     if progress.missing:
         why = fault or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from vdnnsim.report.study_picture import StudyPicture
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.resolve import POLICY, Point, Value, shown
+from vdnnsim.units import Dimension, quantity_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +31,14 @@ class Axis:
     key: str
     column: str
     values: tuple[Value, ...]
+
+    def text(self, value: Value) -> str:
+        """Return a value of the axis, a quantity with its unit."""
+        unit = self.column.removeprefix(f"{self.key}_")
+        dimension = next((each for each in Dimension if each.suffix == unit), None)
+        if dimension is None or not isinstance(value, int | float):
+            return str(shown(value))
+        return quantity_text(value, dimension)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,9 @@ def test_an_axis_of_less_than_a_power_of_ten_has_ticks_enough(slowest_s: float, 
     """From 160 ms / 1.15 = 139 ms to 184 ms, or to 690 ms; 60 s are more than ten times 160 ms."""
     rows = tuple(offer(str(each), each, Trust(Basis.FITTED)) for each in (0.16, slowest_s))
     with house_style():
-        (axes,) = machines_figure(Ranking(rows, (), ("base(p)",)), "tiny", "").axes
-        axes.figure.draw_without_rendering()
+        figure = machines_figure(Ranking(rows, (), ("base(p)",)), "tiny", "")
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
     low, high = axes.get_xlim()
     found = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
     assert found[: len(written)] == written

@@ -1,5 +1,6 @@
 """`vdnnsim sweep` as scripts rely on it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ where: gpus == 1 or link.bandwidth > 10 GB/s
 BATCHES = STUDY.split("axes:", maxsplit=1)[0] + "axes:\n  workload.batch_size: [1, 2, 3]\n"
 
 
+def counted(printed: str) -> list[str]:
+    """Return how many points are done, failed and missing."""
+    return re.findall(r"(\d+) (?:done|failed|missing)", printed)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "s.yaml").write_text(STUDY)
@@ -39,7 +45,10 @@ def test_every_point_is_a_row_in_the_order_of_the_file(folder: Path) -> None:
 
     assert "2 points failed, the first: titan_x_maxwell: found 2 GPUs" in done.stderr
     assert "--retry-failed" in done.stderr
-    assert done.stdout.split() == ["done", "failed", "missing", "4", "2", "0"]
+    assert counted(done.stdout) == ["4", "2", "0"]
+    # The second GPU fails; by the faster link nothing but the offload is faster.
+    assert [line.split()[:3] for line in done.stdout.splitlines()[3:5]] == [["8", "GB/s", "1"], ["16", "GB/s", "1"]]
+    assert done.stdout.count("base(p)") == 2
     found = csv_rows(folder / "reports" / "s" / "results.csv")
     assert (folder / "copy.csv").read_bytes() == (folder / "reports" / "s" / "results.csv").read_bytes()
     assert [(row["link.bandwidth_bytes_per_s"], row["gpus"], row["policy"]) for row in found] == [
@@ -69,7 +78,41 @@ def test_status_computes_nothing_and_new_points_are_computed(folder: Path) -> No
     assert (folder / "reports" / "s" / DATABASE).read_bytes() == before
     assert status.stdout.split()[3:] == ["4", "2", "2"]
     assert csv_rows(folder / "status.csv") == [{"done": "4", "failed": "2", "missing": "2"}]
-    assert vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder, status=1).stdout.split()[3:] == ["6", "2", "0"]
+    done = vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder, status=1)
+    assert counted(done.stdout) == ["6", "2", "0"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "memory", "batches", "fastest", "more"),
+    [
+        ("base(p), vdnn_all(m)", "12 GiB", 2, "base(p)", 0),
+        ("vdnn_all(m), base(p)", "12 GiB", 2, "base(p)", 0),
+        ("base(p)", "1 B", 2, "none fits", 0),
+        ("base(p)", "12 GiB", 23, "base(p)", 3),
+        # More than so many points are counted alone.
+        ("base(p)", "12 GiB", 26, "", 0),
+    ],
+)
+def test_the_fastest_policy_that_fits_is_printed_for_each_choice_of_other_axes(
+    policies: str,
+    memory: str,
+    batches: int,
+    fastest: str,
+    more: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Offloads take time, of which base(p) takes none; twenty rows are printed, as many as stand on a screen."""
+    monkeypatch.setattr("vdnnsim.study.fastest._MOST_POINTS", 25)
+    text = STUDY.split("axes:", maxsplit=1)[0].replace("base(p), vdnn_all(m)", policies)
+    axes = f"axes: {{gpu.memory: [{memory}], workload.batch_size: {{from: 1, to: {batches}, step: 1}}}}\n"
+    (tmp_path / "s.yaml").write_text(text + axes)
+    done = vdnnsim("sweep", "s.yaml", "--workers", "1", folder=tmp_path)
+    assert counted(done.stdout) == [str(batches * (1 + policies.count(","))), "0", "0"]
+    shown = [line for line in done.stdout.splitlines() if line.startswith(memory)]
+    assert len(shown) == (min(batches, 20) if fastest else 0)
+    assert all(fastest in line for line in shown)
+    assert (f"and {more} more; results.csv has all" in done.stdout) is (more > 0)
 
 
 SPEEDS = "gpu.compute_speed: {from: 1, to: 2, count: 1000000}"
@@ -143,7 +186,7 @@ def batches(tmp_path: Path) -> Path:
 
 def sweep(batches: Path, *options: str) -> tuple[int, list[str], str]:
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--out", "s", *options, folder=batches, status=None)
-    return done.returncode, done.stdout.split()[3:], done.stderr
+    return done.returncode, counted(done.stdout), done.stderr
 
 
 def test_points_whose_files_cannot_be_read_are_tried_again(batches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
