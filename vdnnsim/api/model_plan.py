@@ -122,7 +122,8 @@ class Planned(Shown):
         if asked.device.type == "cpu":
             gpu = asked.server.gpu.name
             text += (
-                f"\nplanned for the operators that the model runs on this CPU; their times on {gpu}: vdnnsim.simulate"
+                "\nplanned for the operators of this CPU, which has no workspaces of cuBLAS and updates parameters one "
+                f"by one; memory and time on {gpu}: vdnnsim.simulate"
             )
         return text
 

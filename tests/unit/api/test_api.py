@@ -13,9 +13,12 @@ from torch import nn
 import vdnnsim
 from calibration.capture.object_capture import resized
 from tests.refusals import refusal
+from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
 from vdnnsim.api.captured import model_of
 from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import CaptureError, DeviceError, InputError, PolicyError, ProfileError, ScenarioError
@@ -330,6 +333,23 @@ def test_results_of_policies_are_found_by_name() -> None:
     assert str(again) == str(found)
 
 
+def test_a_plan_on_a_cpu_differs_from_a_simulation_by_workspaces_and_the_update() -> None:
+    """Six parameters: AdamW has a loop over them on a CPU, and lists of them on a GPU, with cuBLAS's 8 MiB and more."""
+    inputs = torch.ones(8, 3)
+    made = vdnnsim.plan(net(), inputs, hardware="rtx_4090", policy="pytorch")
+    there = vdnnsim.simulate(vdnnsim.capture(net, inputs, optimizer="adamw"), "rtx_4090")[0]
+
+    def update(row: PolicyResult) -> list[str]:
+        return [each.name for each in row.trace.plan.workload.step.operations if each.phase is Phase.UPDATE]
+
+    assert not any("foreach" in each for each in update(made.predicted))
+    assert all("foreach" in each for each in update(there))
+    assert len(update(made.predicted)) > 6 * 6
+    workspaces = [dict(each.metrics.peak_by_kind).get(BufferKind.WORKSPACE, 0) for each in (made.predicted, there)]
+    assert workspaces[0] == 0
+    assert workspaces[1] > 8 * 2**20
+
+
 @pytest.mark.parametrize(("model", "samples"), [(net(), 8), (nn.Linear(3, 400), 1_000_000)], ids=["MiB", "GiB"])
 def test_a_plan_that_does_not_fit_says_what_memory_would_do(model: nn.Module, samples: int) -> None:
     """A plan in as much is made, in a MiB less it is not, be that a few MiB or more than a GiB."""
@@ -340,7 +360,7 @@ def test_a_plan_that_does_not_fit_says_what_memory_would_do(model: nn.Module, sa
 
     refused, _, enough = refusal(PolicyError, planned, "1 MiB").partition("needs memory='")
     assert "at least the 2.00 MiB that PyTorch reserves" in refused
-    assert "planned for the operators that the model runs on this CPU" in str(planned(enough[:-1]))
+    assert "planned for the operators of this CPU" in str(planned(enough[:-1]))
     less = f"{float(enough.partition(' ')[0]) - 1} MiB"
     assert f"needs memory='{enough}" in refusal(PolicyError, planned, less)
 
