@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from reports.swap2018.scaling import scaling_figure
-from tests.captured_steps import sharded
+from tests.captured_ranks import sharded
 from tests.toy import TOY_LIMITS, TOY_SERVER, server_with, toy_chain, toy_costs, toy_workload, with_fc
 from tests.two_gpus import PEERED
 from tests.unit.report.test_terminal import printed

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.captured_steps import sharded
+from tests.captured_ranks import sharded
 from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_profile
 from vdnnsim.dnn.captured_model import CapturedModel
