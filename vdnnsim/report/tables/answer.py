@@ -82,8 +82,8 @@ def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
     plain = next((each for each in policies if each.startswith("pytorch")), "")
     if result.captured is None or not result.fits_surely or policies == [plain]:
         return ()
-    why = f"{plain}, which recomputes and offloads nothing, fits" if plain else "pytorch was not asked about"
-    return (Bullets((f"Nothing faster was tried, for {why}.",)),)
+    why = f"{plain} fits, and recomputes and offloads nothing" if plain else "pytorch was not asked about"
+    return (Bullets((f"Nothing faster was tried: {why}.",)),)
 
 
 def _worth_showing(result: ScenarioResult) -> tuple[Way, ...]:
@@ -121,7 +121,8 @@ def progress_row(way: Way) -> str:
 
 def _title(result: ScenarioResult, way: Way) -> str:
     beside = ["expandable segments"] * way.expandable + [str(way.loop)] * bool(way.loop.changes)
-    return " with ".join((_what(result, way), *([listed(beside)] if beside else ())))
+    what = " with ".join((_what(result, way), *([listed(beside)] if beside else ())))
+    return f"{what}{',' if beside else ''} by apply" if way.change is Change.POLICY and way.is_applied else what
 
 
 def _what(result: ScenarioResult, way: Way) -> str:
@@ -137,7 +138,7 @@ def _what(result: ScenarioResult, way: Way) -> str:
         case Change.CARD:
             return f"{way.hardware} under {way.policy}"
         case Change.POLICY:
-            return f"{way.policy} by apply" if way.is_applied else way.policy
+            return way.policy
 
 
 def _results(result: ScenarioResult, way: Way) -> str:
@@ -179,8 +180,8 @@ def _why_not(way: Way) -> str:
 def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
     share = percent(PEAKS_TOO_LOW)
     yield (
-        f"What fits leaves {share} of the memory free: one in twenty measured peaks was higher than simulated by more "
-        "than that."
+        f"What fits leaves {share} of the memory free, since one measured peak in twenty was above the simulated one "
+        "by more than that."
     )
     for way in ways:
         if way.untried and way.cut_short:
@@ -188,8 +189,8 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
             yield f"A search may find a faster plan in more time: `vdnnsim run` with `{options.strip()}`."
     if in_pieces := [_title(result, way) for way in ways if way.in_pieces]:
         yield (
-            f"PyTorch's allocator: the bytes of {'; '.join(dict.fromkeys(in_pieces))} fit, the addresses do not; "
-            "under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
+            f"Fragmentation: {'; '.join(dict.fromkeys(in_pieces))} would fit by its bytes, but no free piece is large "
+            "enough; under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
         )
     rounding = [each for way in ways if not way.loop.is_exact for each in (way.loop.precision or way.loop.optimizer,)]
     if rounding:
@@ -197,9 +198,9 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         yield f"`rounded`: {names} computes or keeps numbers of fewer bits; all other loops compute the same."
     if any(way.is_applied for way in ways):
         yield (
-            f"`by apply`: `vdnnsim apply` reserves {format_bytes(limit_bytes(result.server.gpu))} once, within which "
-            "PyTorch's allocator places blocks; `process` is what these take, without gaps between them, which must "
-            "fit as well. `vdnnsim run --policy` replays a plain loop."
+            f"`by apply`: run by `vdnnsim apply`, which reserves {format_bytes(limit_bytes(result.server.gpu))} at once for "
+            "all blocks and the gaps between them; `process` counts the blocks alone. `vdnnsim run --policy` "
+            "replays a plain loop."
         )
     if any(Pool.HOST.value in way.reason or Pool.PINNED.value in way.reason for way in ways):
         yield (
