@@ -199,8 +199,8 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
     if any(way.is_applied for way in ways):
         yield (
             f"`by apply`: run by `vdnnsim apply`, which reserves {format_bytes(limit_bytes(result.server.gpu))} "
-            "at once, for all blocks and the gaps between them; `process` counts the blocks alone. `vdnnsim run --policy` "
-            "replays a plain loop."
+            "at once, for all blocks and the gaps between them; `process` counts the blocks alone. `vdnnsim run "
+            "--policy` replays a plain loop."
         )
     if any(Pool.HOST.value in way.reason or Pool.PINNED.value in way.reason for way in ways):
         yield (
