@@ -103,9 +103,9 @@ def sweep(  # noqa: PLR0913  # one for each option
 ) -> None:
     """Compute the grid of STUDY, and draw it; continue where it stopped.
 
-    DIR gets results.csv and the pictures that STUDY asks for. Finished points are kept there, so that a study that is
-    repeated, extended or killed continues where it stopped. Points that failed are rows that say why; then the exit
-    status is 1.
+    Printed is the fastest policy that fits for each choice of the other axes. DIR gets results.csv, with all points,
+    and the pictures that STUDY asks for. Finished points are kept there, so that a study that is repeated, extended or
+    killed continues where it stopped. Points that failed are rows that say why; then the exit status is 1.
     """
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.study.fastest import sweep_page

@@ -12,6 +12,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.findings import conclusions
+from vdnnsim.report.run.browser import html_text
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.study.what_if import change_result, what_if
@@ -113,6 +114,8 @@ def test_the_throughput_of_one_of_several_ranks_is_said_to_be(tmp_path: Path) ->
         scenario = scenario_of(CapturedModel(step), "x", shipped_profile("rtx_4090_x8"), (PyTorch(),))
         settings = ["gpu.memory=20GiB"]
         changed = change_result(scenario, what_if(scenario, tmp_path, settings, known_policies()), settings, "")
-        (said,) = conclusions(run_scenario(scenario))
+        result = run_scenario(scenario)
+        (said,) = conclusions(result)
+        assert ("throughput of one rank" in html_text(result)) is (ranks > 1)
         # The title of a column may end on the next line.
         assert [f"{sign} of one" in text for text, sign in ((str(changed), "/s"), (said, "/s"))] == [ranks > 1] * 2

@@ -11,7 +11,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table
-from vdnnsim.report.findings import caption, comparison, conclusions, headline, report_title
+from vdnnsim.report.findings import caption, comparison, conclusions, headline, report_title, whose
 from vdnnsim.report.html import environment
 from vdnnsim.report.palette import STALL_COLORS
 from vdnnsim.report.run.page import answer_parts, columns, footnotes, questions, sources
@@ -217,7 +217,8 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     if lacking := lacking_bytes(result, shown):
         yield format_bytes(lacking), f"more than {shown.policy} can have"
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
-    yield rate_text(sample_of(result.workload.graph), metrics.samples_per_s).partition(",")[0], "throughput"
+    rate = rate_text(sample_of(result.workload.graph), metrics.samples_per_s).partition(",")[0]
+    yield rate, f"throughput{whose(result.workload, 1)}"
     if shown.fits:
         yield percent(shown.performance_ratio), "of the speed with unlimited memory"
     yield format_bytes(metrics.allocated_bytes), f"allocated at most{enough}"
