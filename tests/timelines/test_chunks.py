@@ -69,10 +69,10 @@ def timeline(trace: IterationTrace) -> list[str]:
         ),
     ],
 )
-def test_chunks_overlap_with_kernels(plan: str, pool_bytes: int, spans: list[str]) -> None:
+def test_chunks_overlap_with_kernels(plan: str, reserved_bytes: int, spans: list[str]) -> None:
     trace = replay(script(plan), COSTS, limits=LIMITS)
     assert timeline(trace) == ["K0: 0 to 2", *spans]
-    assert (trace.iteration_s, trace.pool_bytes) == (trace.spans_on(COMPUTE)[-1].end_s, pool_bytes)
+    assert (trace.iteration_s, trace.pool_bytes) == (trace.spans_on(COMPUTE)[-1].end_s, reserved_bytes)
 
 
 def test_memory_and_stalls_of_an_offload_in_chunks() -> None:
