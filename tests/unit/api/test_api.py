@@ -5,74 +5,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import vdnnsim
-from calibration.capture.object_capture import resized
 from tests.refusals import refusal
+from tests.unit.api.test_capture import CAPTURE, net
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
-from vdnnsim.api.captured import model_of
-from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.dnn.training_loops import Loop
-from vdnnsim.engine.host import Execution
 from vdnnsim.errors import CaptureError, DeviceError, InputError, PolicyError, ProfileError, ScenarioError
-from vdnnsim.units import Precision
 
-CAPTURE: Any = vdnnsim.capture
 SIMULATE: Any = vdnnsim.simulate
 WHATIF: Any = vdnnsim.whatif
 MACHINES: Any = vdnnsim.machines
 PARALLEL: Any = vdnnsim.parallel
 """Untyped, for wrong arguments."""
-
-
-def net() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 7))
-
-
-@pytest.mark.parametrize("model", [net, net()], ids=["function", "module"])
-def test_a_model_is_captured_and_printed(model: nn.Module, tmp_path: Path) -> None:
-    """Weights 3 x 5 + 5 + 2 x 5 + 5 x 7 + 7 = 72 of 4 bytes."""
-    step = vdnnsim.capture(model, torch.ones(8, 3))
-    assert (step.batch_size, step.parameters, step.parameter_bytes) == (8, 72, 288)
-    assert 0 < step.saved_bytes < step.peak_live_bytes
-    assert "8 samples, training, float32, adamw, as cuda 8.9, torch " in str(step)
-    assert "saved for backward" in str(step)
-    step.write(tmp_path / "net.step.json")
-    read, _ = read_captured_step(tmp_path / "net.step.json")
-    assert read.operations == step.operations
-
-
-@pytest.mark.parametrize("real", [False, True])
-def test_a_model_stays_as_it_is(real: bool) -> None:  # noqa: FBT001  # as pytest gives it
-    model = net()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    vdnnsim.capture(model, torch.ones(8, 3), real=real)
-    after = model.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert all(each.grad is None for each in model.parameters())
-
-
-def test_tied_and_frozen_parameters_of_a_module_stay_so() -> None:
-    """5 x 5 weights, once, and two biases of 5 of which the second is frozen: two states of 25 + 5 floats."""
-    model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))
-    model[1].weight = model[0].weight
-    model[1].bias.requires_grad = False
-    step = vdnnsim.capture(model, torch.ones(8, 5))
-    assert step.parameters == 35
-    assert sum(each.nbytes for each in step.storages if each.kind.value == "optimizer states") == 2 * 30 * 4
-
-
-def test_a_loss_of_the_users_is_taken() -> None:
-    """The mean of nothing but the output: no labels, and nothing is assumed."""
-    step = vdnnsim.capture(net, {"input": torch.ones(8, 3)}, loss=lambda output: output.mean(), optimizer="none")
-    assert step.notes == ()
 
 
 def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
@@ -93,59 +43,6 @@ def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
     assert "workload.batch_size" in repr(study)
     assert "12.8 GB/s" in repr(vdnnsim.load("nvlink"))
     assert "6 GiB" in repr(vdnnsim.load("memory"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((net,), "inputs are missing, expected a tensor"),
-        ((net, 3), "inputs: found an int, expected a tensor"),
-        ((net, np.ones((8, 3))), "inputs: found a ndarray, expected a torch.Tensor, which torch.from_numpy makes"),
-        (
-            (3, torch.ones(8, 3)),
-            "model: found an int, expected a torch.nn.Module, a function that makes one, or a name",
-        ),
-        ((lambda: 3, torch.ones(8, 3)), "returns an int, expected a torch.nn.Module"),
-        ((lambda width: net(), torch.ones(8, 3)), "model: missing a required argument: 'width', expected a function"),  # noqa: ARG005
-        ((nn.Linear, torch.ones(8, 3)), "expected a function without arguments, or a torch.nn.Module"),
-        (("timm:resnet18",), "batch: timm:resnet18 has none by default, expected an integer from 1 on"),
-        (("resnet18",), "batch: resnet18 has none by default"),
-    ],
-)
-def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], message: str) -> None:
-    assert message in refusal(CaptureError, vdnnsim.capture, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"mode": "train"}, "mode: 'train' is not a mode; did you mean 'training'?"),
-        ({"precision": "fp8"}, "precision: 'fp8' is not a precision"),
-        (
-            {"precision": torch.bfloat16},
-            "precision: found torch.bfloat16, expected 'bfloat16' or, under autocast, 'amp_bfloat16'",
-        ),
-        ({"precision": torch.float64}, "precision: found torch.float64, expected a precision: "),
-        ({"optimizer": torch.optim.AdamW([torch.ones(1)])}, "found an object of AdamW, expected its name, 'adamw'"),
-        ({"optimizer": torch.optim.AdamW([torch.ones(1)], fused=True)}, "expected its name, 'adamw_fused'"),
-        ({"optimizer": "adamv"}, "optimizer: 'adamv' is not an optimizer; did you mean 'adam"),
-        ({"accumulate": 0}, "accumulate: found 0, expected an integer from 1 on"),
-        ({"tokens": 3}, "image and tokens: found for a model in Python"),
-    ],
-)
-def test_words_that_make_no_sense_are_refused(words: dict[str, Any], message: str) -> None:
-    assert message in refusal(CaptureError, vdnnsim.capture, net, torch.ones(8, 3), **words)
-
-
-@pytest.mark.usefixtures("in_a_fork")
-def test_words_are_captured_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """3 x 5 weights and 5 biases."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = tmp_path / "a_net.py"
-    path.write_text("from torch import nn\ndef make():\n    return nn.Linear(3, 5)\n", encoding="utf-8")
-    assert vdnnsim.capture(f"{path}:make", batch=8, image=(3,)).parameters == 20
-    with pytest.raises(CaptureError, match="expected a model that has its loss"):
-        vdnnsim.capture(f"{path}:make", batch=8, image=(3,), loss=lambda output: output)
 
 
 def test_an_unknown_policy_names_no_option_of_the_command() -> None:
@@ -363,42 +260,3 @@ def test_a_plan_that_does_not_fit_says_what_memory_would_do(model: nn.Module, sa
     assert "planned for the operators of this CPU" in str(planned(enough[:-1]))
     less = f"{float(enough.partition(' ')[0]) - 1} MiB"
     assert f"needs memory='{enough}" in refusal(PolicyError, planned, less)
-
-
-def test_a_model_is_captured_at_other_batches() -> None:
-    """A model of shifted tokens: both inputs stay views of one storage, 5 x 4 integers for a batch of 5."""
-    tokens = torch.zeros(8, 4, dtype=torch.int64)
-    first, second, scale = resized((tokens[:, :-1], tokens[:, 1:], torch.ones(())), 5)
-    assert first.shape == second.shape == (5, 3)
-    assert first.stride() == (4, 1)
-    assert first.data_ptr() + 8 == second.data_ptr()
-    assert scale.shape == ()
-    step = vdnnsim.capture(net, torch.ones(8, 3))
-    assert step.at_batch is not None
-    assert step.at_batch(5).batch_size == 5
-    assert vdnnsim.capture(net, torch.ones(8, 3), real=True).at_batch is None
-    model = model_of(step, Execution.EAGER)
-    assert model.workload(1000).batch_size == 1000
-    assert "between which all sizes grow linearly" in model.batches
-
-
-def test_a_model_that_does_not_fit_is_captured_in_other_loops() -> None:
-    """Weights of 12 GiB, gradients and states of 24 do not fit in 23.6; states of 8 bits are tried.
-
-    A loss of the user's own cannot be cut, so that loop is none.
-    """
-
-    def wide() -> nn.Module:
-        return nn.Sequential(*(nn.Linear(32768, 32768) for _ in range(3)))
-
-    found = vdnnsim.simulate(vdnnsim.capture(wide, torch.zeros(64, 32768)), "rtx_4090", time_limit="1 s")
-    assert any("with adamw8bit in backward" in each and " a step" in each for each in found.advice)
-    assert not any("was not captured so" in each for each in found.advice)
-    # An eighth of 64 samples; no command finds a function of this test.
-    assert "Not tried: several GPUs, `vdnnsim.parallel(step, 'rtx_4090_x8')` of a step at a batch of 8" in found.advice
-    step = vdnnsim.capture(net, torch.ones(8, 3))
-    model = model_of(step, Execution.EAGER).in_loop(Loop(precision="amp_bfloat16"))
-    assert model is not None
-    assert {each.precision for each in (model.base, model.workload(5).captured)} == {Precision.AMP_BFLOAT16}
-    own = vdnnsim.capture(net, torch.ones(8, 3), loss=torch.sum)
-    assert model_of(own, Execution.EAGER).in_loop(Loop(loss_chunks=4)) is None
