@@ -11,15 +11,12 @@ swap of conv2, just in time: most in backward of fc, where it is prefetched: as 
 There are 768 + 1039 B: 9 images fit under none (936 B, 1040 B would be needed for 10), 8 under base, 10 under swap.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.nested import changed
 from tests.toy import toy_chain
@@ -38,7 +35,6 @@ from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import LARGEST_BATCH, read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.edge import Need, find_edge
 from vdnnsim.study.largest_batch import LargestBatch, largest_batches
 
 ROOT = Path(__file__).parents[3]
@@ -250,59 +246,3 @@ def test_a_policy_that_plans_differently_each_time_has_bounds_alone(monkeypatch:
     monkeypatch.setattr("vdnnsim.study.largest_batch._hold_against_trials", lambda *_: None)
     (found,) = largest_batches(scenario(NONE), Deadline.after(1_000))
     assert (found.batch_size, found.untried, found.samples_per_s) == (answer.batch_size, answer.batch_size + 1, None)
-
-
-@st.composite
-def shares(draw: st.DrawFn) -> tuple[int, list[float]]:
-    """A largest batch, and shares that have nothing to do with it."""
-    largest = draw(st.integers(1, 60))
-    values = draw(st.lists(st.floats(0, 5), min_size=largest + 1, max_size=largest + 1))
-    return largest, values
-
-
-@given(shares(), st.data())
-def test_the_edge_is_found_for_any_shares(guide: tuple[int, list[float]], data: st.DataObject) -> None:
-    largest, values = guide
-    edge, guess = data.draw(st.integers(0, largest)), data.draw(st.integers(1, largest))
-    asked: list[int] = []
-
-    def need(batch: int) -> Need:
-        assert 1 <= batch <= largest
-        asked.append(batch)
-        return Need(batch <= edge, values[batch])
-
-    assert find_edge(need, guess, largest) == (edge, edge + 1)
-    assert len(asked) == len(set(asked))
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=40), st.data())
-def test_where_larger_batches_fit_again_the_answer_is_an_edge(fits: list[bool], data: st.DataObject) -> None:
-    """It fits, and one image more does not; no image counts as fitting, more than the largest batch as not."""
-    guess = data.draw(st.integers(1, len(fits)))
-    edge, more = find_edge(lambda batch: Need(fits[batch - 1], batch / 7), guess, len(fits))
-    assert more == edge + 1
-    assert edge == 0 or fits[edge - 1]
-    assert edge == len(fits) or not fits[edge]
-
-
-def tried(guess: int, edge: int, share: Callable[[int], float]) -> int:
-    """Find an edge by shares that are at most 1 up to it; return how many batches it took."""
-    batches: list[int] = []
-
-    def need(batch: int) -> Need:
-        batches.append(batch)
-        return Need(share(batch) <= 1, share(batch))
-
-    assert find_edge(need, guess) == (edge, edge + 1)
-    return len(batches)
-
-
-@pytest.mark.parametrize("edge", [1, 9, 127, 128, 4711, 999_999])
-def test_on_a_line_four_batches_are_enough(edge: int) -> None:
-    """The guess, the one that a line through the origin and it gives, that of the line through both, its neighbour."""
-    assert tried(100, edge, lambda batch: 0.3 + 0.7 * batch / (edge + 0.5)) <= 4
-
-
-def test_useless_shares_cost_no_more_than_twice_a_bisection() -> None:
-    """Memory that is always just full: 20 doublings, then 20 halvings, each behind an estimate that was of no use."""
-    assert tried(1, 600_000, lambda batch: 1.0 if batch <= 600_000 else 1.0 + 1e-9 * batch) <= 4 + 20 + 2 * 20
