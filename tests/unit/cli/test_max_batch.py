@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.answers import MIB, asked
 from tests.captured_steps import chain
 from tests.command_line import ROOT, csv_rows, vdnnsim
-from tests.unit.study.test_answer import MIB, asked
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.memory.choices import MemoryModel

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from tests.answers import answered, asked, blocks_of
 from tests.trained_steps import MIB, linear
-from tests.unit.study.test_answer import answered, asked, blocks_of
 from vdnnsim.analysis.answer import Change
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import ProgramText

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import msgspec
 
+from tests.answers import MIB, TYPES, answered, asked
 from tests.captured_steps import chain
 from tests.machines import shipped_profile
 from tests.nested import changed
-from tests.unit.study.test_answer import MIB, TYPES, answered, asked
 from vdnnsim.analysis.answer import Change
 from vdnnsim.analysis.machines import Offer, Unfit
 from vdnnsim.dnn.captured_model import CapturedModel
