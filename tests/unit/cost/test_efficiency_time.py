@@ -1,16 +1,14 @@
-import re
 from dataclasses import fields, replace
 
 import pytest
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
 from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.fused_attention import AttentionKernel, attention_taken
 from vdnnsim.cost.power_limit import clock_within_limit
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power
 from vdnnsim.units import ElementType
 
@@ -176,50 +174,6 @@ def test_a_power_limit_slows_tensor_cores_until_the_board_draws_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "phase", "kind"),
-    [
-        ("aten.cudnn_batch_norm_backward.default", None, OperatorKind.NORMALIZATION),
-        ("aten.native_layer_norm.default", None, OperatorKind.ROW_NORMALIZATION),
-        ("aten.native_layer_norm_backward.default", None, OperatorKind.ROW_NORMALIZATION_GRADIENT),
-        ("layer_norm", Phase.BACKWARD, OperatorKind.ROW_NORMALIZATION_GRADIENT),
-        ("softmax_loss", Phase.FORWARD, OperatorKind.SOFTMAX),
-        ("aten._log_softmax.default", None, OperatorKind.ROW_NORMALIZATION),
-        ("aten._softmax_backward_data.default", None, OperatorKind.SOFTMAX),
-        ("aten.embedding_dense_backward.default", None, OperatorKind.SCATTER),
-        ("max_pool", Phase.FORWARD, OperatorKind.POOLING),
-        ("max_pool", Phase.BACKWARD_DATA, OperatorKind.POOLING_GRADIENT),
-        ("aten.max_pool2d_with_indices_backward.default", None, OperatorKind.POOLING_GRADIENT),
-        ("aten._to_copy.default", None, OperatorKind.COPY),
-        ("aten.sum.dim_IntList", None, OperatorKind.REDUCTION),
-        ("aten._foreach_add_.List", None, OperatorKind.UPDATE),
-        ("adam", Phase.UPDATE, OperatorKind.UPDATE),
-        ("aten.gelu.default", None, OperatorKind.POINTWISE),
-        ("triton::triton_poi_fused_gelu_view_9", None, OperatorKind.POINTWISE),
-        ("triton::triton_per_fused_add_native_layer_norm_backward_3", None, OperatorKind.POINTWISE),
-        ("triton::triton_red_fused__log_softmax_18", None, OperatorKind.ROW_NORMALIZATION),
-    ],
-)
-def test_kinds_go_by_names(name: str, phase: Phase | None, kind: OperatorKind) -> None:
-    assert operator_kind(name, phase) is kind
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"cuda_flop_fraction": 1.5}, "cost_model.cuda_flop_fraction: found 1.5, expected a fraction above 0"),
-        ({"cuda_flop_fractio": 0.5}, "cost_model: 'cuda_flop_fractio' is not a parameter of efficiencies; did you"),
-        ({"pointwise_dram_fraction": None}, "cost_model: lacks pointwise_dram_fraction"),
-    ],
-)
-def test_wrong_parameters_are_refused_and_tensor_cores_may_lack(change: dict[str, float | None], message: str) -> None:
-    stated = {name: value for name, value in VALUES.items() if not name.startswith("tensor_")}
-    assert EfficiencyParameters.from_mapping("toy", stated).tensor_flop_fraction == 0
-    wrong = {name: value for name, value in (stated | change).items() if value is not None}
-    with pytest.raises(ProfileError, match=f"^toy: {re.escape(message)}"):
-        EfficiencyParameters.from_mapping("toy", wrong)
-
-
-@pytest.mark.parametrize(
     ("tokens", "width", "scores", "computed_scores", "computed_width"),
     [
         (128, 64, 128 * 128, 128 * 128, 64),
@@ -307,77 +261,3 @@ def test_what_no_row_tells_is_as_fast_as_what_is_like_it() -> None:
     assert gpu.parameters.softmax_dram_fraction == 0.2
     assert gpu.parameters.row_normalization_gradient_dram_fraction == pytest.approx(0.12)
     assert gpu.parameters.scatter_dram_fraction == gpu.parameters.pointwise_dram_fraction
-
-
-SLOW = VALUES | {"tensor_flop_fraction": 0.5, "cuda_flop_fraction": 0.5}
-OLDER = EfficientGpu(EfficiencyParameters(**SLOW), {ElementType.FLOAT32: 4096.0, HALF: 8192.0}, 2048.0, 2)
-AMPERE = replace(OLDER, flop_per_s={**OLDER.flop_per_s, ElementType.BFLOAT16: 8192.0})
-
-
-def _group(channels: int) -> ConvolutionShape:
-    return ConvolutionShape(1, channels, channels, (8, 8), (3, 3), padding=(1, 1), bias=False)
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "phase", "seconds"),
-    [
-        (16, 8, Phase.FORWARD, 1297.0),
-        (16, 9, Phase.FORWARD, 1441.0),
-        (24, 8, Phase.FORWARD, 3457.0),
-        (48, 2, Phase.FORWARD, 2161.0),
-        (16, 9, Phase.BACKWARD_DATA, 1441.0),
-        (24, 8, Phase.BACKWARD_DATA, 3457.0),
-        (48, 8, Phase.BACKWARD_WEIGHTS, 10369.0),
-    ],
-)
-def test_tensor_cores_take_groups_that_fill_tiles(channels: int, groups: int, phase: Phase, seconds: float) -> None:
-    """A tile holds two groups of 16 channels, no whole number of 24; gradients of weights are computed directly.
-
-    On tensor cores 8 groups of 16 are 4 tiles a multiprocessor and half of one idle, 9 groups 4.5 and a half. A tile of
-    32 x 64, 144 deep, takes 4 / 4096 x 2048 x 144 = 288 s, so 1296 and 1440 s; two groups of 48 channels, padded to 64
-    and 432 deep, are one tile of twice that size a multiprocessor, and a half: 1.5 x 2 x 3 x 288 = 2592 s, or in tiles
-    of 32 rows 2.5 x 3 x 288 = 2160. Directly, at half of 4096 FLOP/s, groups are padded to 32 channels:
-    8 x 64 x 9 x 2 x 24 x 32 FLOPs take 3456 s. Those of weight gradients are not, 8 x 64 x 9 x 2 x 48^2 take 10368.
-    """
-    group = _group(channels)
-    assert AMPERE.convolution_s(HALF, group, phase, groups=groups, channels_last=True) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    ("phase", "layout", "seconds"),
-    [(Phase.FORWARD, "nhwc", 1441.0), (Phase.BACKWARD_DATA, "nhwc", 1441.0), (Phase.FORWARD, "nchw", 1525.0)],
-)
-def test_groups_as_of_resnext_are_packed_to_products_of_32_channels(phase: Phase, layout: str, seconds: float) -> None:
-    """32 groups of 4 channels are 4 tiles of 32 x 64, 288 deep: 2 a multiprocessor and half of one idle, 576 s each.
-
-    Turned around are 32 x 2 (256 + 256 + 144) B, read and written at 1024 B/s in 82 s, and two launches.
-    """
-    found = AMPERE.convolution_s(HALF, _group(4), phase, groups=32, channels_last=layout == "nhwc")
-    assert found == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(("channels", "groups", "seconds"), [(1, 8, 10.0), (2, 8, 19.0), (128, 2, 9217.0)])
-def test_strided_data_gradients_of_groups_have_their_own_rate_channels_last(
-    channels: int, groups: int, seconds: float
-) -> None:
-    """An eighth of 4096 FLOP/s here, by no fewer than 2 input channels of a group and no more than 64.
-
-    Y has 4 x 4 pixels, so 8 groups of one channel have 8 x 16 x 9 x 2 FLOPs, twice which take 9 s; of two channels
-    9216, which take 18; 2 groups of 128 have 9437184, half of which takes 9216.
-    """
-    slow = replace(AMPERE, parameters=replace(AMPERE.parameters, depthwise_strided_flop_fraction=0.125))
-    group = replace(_group(channels), stride=(2, 2))
-    found = slow.convolution_s(HALF, group, Phase.BACKWARD_DATA, groups=groups, channels_last=True)
-    assert found == pytest.approx(seconds)
-
-
-def test_groups_are_computed_directly_before_ampere_and_as_products_of_maps_that_are_turned_around() -> None:
-    """8 groups of 16 channels directly: 8 x 64 x 9 x 2 x 16 x 32 FLOPs at half of 4096 take 2304 s.
-
-    From Ampere on X, Y and W, 8 x 2 (1024 + 1024 + 2304) B, are turned around in 136 s and two launches beside 1297 s.
-    CUDA cores of a GPU without others multiply tiles at half the rate, 2592 s.
-    """
-    group = _group(16)
-    assert OLDER.convolution_s(HALF, group, Phase.FORWARD, groups=8) == 2305.0
-    assert AMPERE.convolution_s(HALF, group, Phase.FORWARD, groups=8) == pytest.approx(1297 + 136 + 2)
-    assert OLDER.convolution_s(ElementType.FLOAT32, group, Phase.FORWARD, groups=8) == pytest.approx(2593)

@@ -6,33 +6,27 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from matplotlib.patches import Rectangle
 
 from tests.captured_ranks import sharded, staged
 from tests.machines import shipped_profile
 from tests.toy import toy_trace
-from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup, last_collectives_seconds, model_flop
-from vdnnsim.cost.trust import Basis, Trust
+from vdnnsim.analysis.layouts import LayoutRanking, Refused, Setup, last_collectives_seconds, model_flop
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.samples import IMAGE, Sample
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.samples import IMAGE
 from vdnnsim.errors import CaptureError
 from vdnnsim.plans.operations import Communicate, Stream
 from vdnnsim.policies.base import Base
 from vdnnsim.report.layouts import (
-    LAYOUTS,
     SCALING,
     SCALING_WRITER,
-    layout_rows,
     layouts_table,
     scaling_table,
     scaling_title,
     title,
-    write_layouts,
     write_scaling,
 )
-from vdnnsim.report.plots.layouts import layouts_figure, memory_figure, scaling_figure
+from vdnnsim.report.plots.layouts import scaling_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.study import layouts
 from vdnnsim.study.layouts import rank_layouts, scale_layouts
@@ -303,56 +297,3 @@ def test_collectives_behind_the_last_kernel_are_waited_for() -> None:
     sent = replace(first, operation=len(plan.operations) - 1, stream=Stream.COMMUNICATION, start_s=1.5, end_s=4.0)
     assert last_collectives_seconds(replace(trace, plan=plan, spans=(kernel, sent))) == 2.0
     assert last_collectives_seconds(replace(trace, spans=(kernel,))) == 0.0
-
-
-def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
-    sizes = 30 * GIB, 31 * GIB, 32 * GIB
-    trust = Trust(Basis.FITTED)
-    kinds = (BufferKind.WEIGHTS, 10 * GIB), (BufferKind.FEATURE_MAP, 20 * GIB)
-    numbers = iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4
-    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds, update_s=0.125)
-
-
-def test_report_of_layouts(tmp_path: Path) -> None:
-    """16 sequences of 1,000 tokens in 2 s are 8,000 tokens/s, 1,000 on each of eight GPUs; a quarter is waited."""
-    rows = ranked("fsdp=8", 2.0, 0.5), ranked("zero2=8", 4.0, 2.0)
-    refused = tuple(Refused(Setup(name, "none", 2), "takes too much") for name in ("ddp=8", "zero1=8"))
-    ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
-    assert rows[0].other_s == pytest.approx(0.5)
-    assert ranking.rates == pytest.approx((1000.0, 500.0))
-    columns = list(LAYOUTS)
-    first, _, _, last = layout_rows(ranking)
-    assert first[columns.index("tokens_per_s")] == pytest.approx(1000)
-    assert first[columns.index("update_s")] == pytest.approx(0.125)
-    assert last[columns.index("reason")] == "takes too much"
-    assert "2 of 4 layouts" in title(ranking)
-    assert "25 %" in title(ranking)
-    table = layouts_table(ranking, "llama", "vdnnsim run", "")
-    written = write_layouts(ranking, table, "llama", (), tmp_path)
-    page = (tmp_path / "layouts.md").read_text(encoding="utf-8")
-    assert len(written.files) == 5
-    assert "vdnnsim run" in page
-    assert "ddp=8; zero1=8: takes too much" in page
-    with house_style():
-        (axes,) = layouts_figure(ranking, "llama").axes
-    with house_style():
-        (memory,) = memory_figure(ranking, "llama").axes
-    held = [patch.get_width() for patch in memory.patches if isinstance(patch, Rectangle)]
-    # Weights, activations, gaps and the context, 1 GiB each of the last two.
-    assert sorted(held) == pytest.approx([1] * 4 + [10] * 2 + [20] * 2)
-    # 10 MiB of 30 GiB are drawn and could not be seen.
-    assert [each.get_text() for each in memory.figure.legends[0].get_texts()][-1] == "CUDA and NCCL"
-    with house_style():
-        narrow = tuple(replace(each, held_bytes=each.reserved_bytes + GIB // 100) for each in rows)
-        hidden = memory_figure(replace(ranking, ranked=narrow), "llama")
-    assert [each.get_text() for each in hidden.legends[0].get_texts()][-1] == "gaps of the allocator"
-    # Kernels, waits and the rest of both.
-    widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
-    assert sorted(widths) == pytest.approx([0.5, 0.5, 1, 1, 1, 2])
-
-
-def test_images_have_no_tokens() -> None:
-    """Their rate is that of all GPUs."""
-    ranking = LayoutRanking(IMAGE, "h100_x8", 8, 79 * GIB, (ranked("ddp=8", 2.0, 0.0),), ())
-    assert ranking.rates == (8.0,)
-    assert ranking.unit == "images/s of all GPUs"
