@@ -85,8 +85,8 @@ class Row:
 
     @property
     def gap(self) -> float:
-        """How far it is above the bound, as a fraction."""
-        return self.seconds / self.bound_s - 1
+        """How far it is above the bound, as a fraction; NaN where no plan fits."""
+        return self.seconds / self.bound_s - 1 if self.fits else math.nan
 
     @property
     def place(self) -> tuple[int, int, int, int]:
