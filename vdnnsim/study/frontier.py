@@ -19,9 +19,10 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.requests import UNLIMITED_BYTES
 from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator, ranks_of
 
 _WITH_GAPS: Final = 1.05
 """Of memory that is reserved ahead over the most that lives (LIMITS.md: 0 to 5 % more)."""
@@ -67,6 +68,9 @@ class _Search:
         if refusal is not None:
             raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
         most = self._taken_bytes(roomy)
+        if ranks_of(self._scenario.workload) > 1 and any(map(self._reserves_ahead, roomy)):
+            # What the communication stream gathers is in segments of its own, beside those gaps.
+            most = max(most, self._taken_bytes(self._run(PyTorch(), UNLIMITED_BYTES)))
         # Where nothing fits, a planner returns the plan that needs least.
         least = self._taken_bytes(self._run(planner, gpu.context_bytes))
         capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 
-from tests.captured_steps import chain
+from tests.captured_steps import chain, sharded
 from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_profile
 from tests.nested import changed
@@ -23,6 +24,7 @@ from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.swap import StaggeredSwap
 from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 from vdnnsim.scenario.captured import scenario_of
@@ -175,3 +177,16 @@ def test_a_planner_that_reserves_ahead_goes_from_its_least_plan_to_what_it_uses(
     assert found.points[-1].capacity_bytes == int(1.05 * most) + profile.server.gpu.context_bytes
     assert found.points[0].capacity_bytes < found.points[-1].capacity_bytes
     assert found.points[-1].plan.offloaded_bytes == 0
+
+
+def test_a_rank_has_room_for_all_at_the_last_capacity() -> None:
+    """What the communication stream gathers lies in segments of its own; the plan takes no longer than the loop."""
+    step = msgspec.structs.replace(sharded(), ranks=2, parallel="fsdp=2")
+    scenario = scenario_of(CapturedModel(step), "sharded", shipped_profile("h100_x8"), (PyTorch(),))
+
+    frontier = find_frontier(scenario, Optimal(), 3, Steps())
+
+    (loop,) = frontier.policies
+    capacity_bytes, loop_s = loop.times[-1]
+    assert frontier.points[-1].capacity_bytes >= capacity_bytes
+    assert frontier.points[-1].plan.iteration_s <= loop_s
