@@ -12,7 +12,8 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, sharded
+from tests.captured_ranks import sharded
+from tests.captured_steps import chain
 from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_profile
 from tests.nested import changed
