@@ -19,6 +19,7 @@ from vdnnsim.units import ElementType
 _WITHOUT_ROWS: Final = {
     "attention_gradient_flop_fraction": "attention_flop_fraction",
     "attention_score_width": "",
+    "unsized_flop_fraction": "",
     "flash_flop_fraction": "attention_flop_fraction",
     "flash_gradient_flop_fraction": "attention_gradient_flop_fraction",
     "efficient_flop_fraction": "attention_flop_fraction",
@@ -49,14 +50,16 @@ class EfficiencyParameters:
             neither operand's rows: tensor cores of Hopper take only operands of 16 bits so (wgmma, PTX ISA).
         cuda_load_flop, tensor_load_flop: multiply-adds in whose time one element of an operand is loaded into a tile.
         cuda_start_depth, tensor_start_depth: steps along the reduction in whose time a tile starts and stores.
-        attention_flop_fraction: what fused attention by the kernel that PyTorch tries first on the card, and other
-            products of which the sizes are not known, reach of the rate of large products.
+        attention_flop_fraction: what fused attention by the kernel that PyTorch tries first on the card reaches of the
+            rate of large products.
         attention_gradient_flop_fraction: the same of their backward.
         flash_flop_fraction, flash_gradient_flop_fraction: the same of flash attention where another kernel is first.
         efficient_flop_fraction, efficient_float32_flop_fraction: the same of memory-efficient attention in 16 bits and
             in float32, forward and backward; in float32 it multiplies three times in TF32 from Ampere on
             (`OpMultiplyAddFastF32` in ATen/native/transformers/cuda/mem_eff_attention/gemm_kernel_utils.h).
         attention_score_width: the width of a head whose products take as long as the softmax of its scores.
+        unsized_flop_fraction: what other products of which the sizes are not known reach, as dilated convolutions; 0
+            where that is what attention reaches.
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
             depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several
             channels, too, where tensor cores do not compute them.
@@ -88,6 +91,7 @@ class EfficiencyParameters:
     attention_flop_fraction: float
     attention_gradient_flop_fraction: float
     attention_score_width: float = 0.0
+    unsized_flop_fraction: float = 0.0
     flash_flop_fraction: float
     flash_gradient_flop_fraction: float
     efficient_flop_fraction: float
@@ -124,8 +128,12 @@ class EfficiencyParameters:
                 stated.setdefault(key, stated[other] * _OF_STAND_IN.get(key, 1))
         return cls(**stated)
 
-    def attention_fraction(self, kernel: AttentionKernel, element_type: ElementType, *, is_gradient: bool) -> float:
-        """Return what a kernel of attention reaches of the rate of large products."""
+    def work_fraction(
+        self, kernel: AttentionKernel, element_type: ElementType, *, is_gradient: bool, is_sized: bool
+    ) -> float:
+        """Return what a kernel of attention, or products of which no sizes are known, reach of large products."""
+        if self.unsized_flop_fraction and not is_sized:
+            return self.unsized_flop_fraction
         match kernel:
             case AttentionKernel.FIRST:
                 return self.attention_gradient_flop_fraction if is_gradient else self.attention_flop_fraction

@@ -117,7 +117,7 @@ class EfficientGpu:
         p, of_attention = self.parameters, bool(sizes and self.parameters.attention_score_width)
         work = attention_work(flop, sizes, p.attention_score_width, is_gradient=is_gradient) if of_attention else flop
         fraction = p.tensor_flop_fraction if self.has_tensor_cores(element_type) else p.cuda_flop_fraction
-        fraction *= p.attention_fraction(kernel, element_type, is_gradient=is_gradient)
+        fraction *= p.work_fraction(kernel, element_type, is_gradient=is_gradient, is_sized=bool(sizes))
         arithmetic_s = work / (self.flop_per_s[element_type] * fraction)
         adds_up = is_gradient and of_attention
         return self._within_limit(element_type, flop, nbytes, arithmetic_s, adds_up=adds_up) + p.launch_overhead_s

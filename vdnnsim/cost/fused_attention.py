@@ -7,6 +7,11 @@ Blackwell of data centers (9.x, 10.x) it tries cuDNN's first, from cuDNN 9.15.1 
 Scores are computed in blocks of 128 queries and keys, of which a causal mask leaves those on and below the diagonal;
 heads in 64 elements. The softmax of the scores runs beside the products, and decides where heads are narrower than
 `attention_score_width`. Fitted to kernels of an H100.
+
+What a multiprocessor computes beside products takes as many clocks on every card, products twice as many where tensor
+cores compute half of the FLOPs a clock. So attention is nearer to its products on a GeForce (512 FLOPs a clock and
+multiprocessor in 16 bits, sums in float32) than on an A40 or an L40S (1,024), which `tests/claims/test_attention.py`
+holds to measured kernels.
 """
 
 import math

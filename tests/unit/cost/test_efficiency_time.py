@@ -217,10 +217,19 @@ def test_each_kernel_of_attention_has_its_fraction(
 ) -> None:
     """Of 8192 FLOP/s, in float32 of 4096."""
     parameters = VALUES | {"flash_flop_fraction": 1 / 4, "flash_gradient_flop_fraction": 1 / 8}
+    parameters |= {"unsized_flop_fraction": 0.0}
     parameters |= {"efficient_flop_fraction": 1 / 16, "efficient_float32_flop_fraction": 1 / 32}
     gpu, kernel = replace(GPU, parameters=EfficiencyParameters(**parameters)), AttentionKernel.of(operator)
     found = gpu.work_s(element_type, 8192, 1, (), kernel, is_gradient=is_gradient)
     assert found == 1 + 8192 / (gpu.flop_per_s[element_type] * fraction)
+
+
+def test_products_of_unknown_sizes_have_a_fraction_of_their_own_where_it_is_stated() -> None:
+    """Of 8192 FLOP/s: a quarter, forward and backward; attention, whose sizes are known, keeps its half."""
+    gpu = replace(GPU, parameters=replace(GPU.parameters, unsized_flop_fraction=1 / 4, attention_score_width=64.0))
+    assert gpu.work_s(HALF, 8192, 1) == gpu.work_s(HALF, 8192, 1, is_gradient=True) == 1 + 4
+    sizes = (1, 1, 128, 64)
+    assert gpu.work_s(HALF, 4 * 128 * 128 * 64, 1, sizes) == 1 + 4 * 128 * 128 * 64 / 4096
 
 
 @pytest.mark.parametrize(
@@ -246,6 +255,7 @@ def test_what_no_row_tells_is_as_fast_as_what_is_like_it() -> None:
     for name in (
         "attention_gradient_flop_fraction",
         "attention_score_width",
+        "unsized_flop_fraction",
         "flash_flop_fraction",
         "flash_gradient_flop_fraction",
         "efficient_flop_fraction",
