@@ -20,8 +20,10 @@ LATE: Final = PER_S // 2
 """Operations by which an answer may take longer, as a replay in a loop that was captured for it."""
 CAPTURED: Final = 3
 """How much longer a capture of an operation takes than a replay."""
-SHARED: Final = 3
+SHARED: Final = 2
 """How much less is to do for what was tried on another card, whose captures and plans are there."""
+_HOPELESS: Final = 0.9
+"""Share of what is allocated on one card that is allocated on another at the least, with less workspace."""
 
 
 @dataclass
@@ -32,31 +34,40 @@ class ReplayBudget:
         operations: how many; a capture counts `CAPTURED` times its own. So no answer depends on how busy a machine is.
         known: what was found, by what it was before it was tried.
         sufficed: whether all was tried.
-        elsewhere: what was tried on other cards for which the same was captured, without their names and memory.
+        elsewhere: what was found on another card for which the same was captured, by what it was before, without name
+            and memory of the card.
     """
 
     operations: int = OPERATIONS
     known: dict[Way, Way] = field(default_factory=dict)
     sufficed: bool = True
-    elsewhere: set[Way] = field(default_factory=set)
+    elsewhere: dict[Way, Way] = field(default_factory=dict)
 
     def lacks(self, asked: Way, operations: int) -> bool:
         """Return whether a way is not known and no budget is left to try it; else spend so many operations on it."""
         if asked in self.known:
             return False
-        anywhere = msgspec.structs.replace(asked, hardware="", memory_bytes=0)
-        operations //= SHARED if anywhere in self.elsewhere else 1
+        operations //= SHARED if _anywhere(asked) in self.elsewhere else 1
         lacks = self.operations <= 0 or operations > self.operations + LATE
-        if not lacks:
-            self.operations -= operations
-            self.elsewhere.add(anywhere)
+        self.operations -= 0 if lacks else operations
         self.sufficed &= not lacks
         return lacks
 
     def once(self, asked: Way, operations: int, tried: Callable[[], Way]) -> Way:
-        """Return what is known of a way, or try it with so many operations; as it was asked where no budget is left."""
+        """Return what is known of a way, or try it with so many operations; as it was asked where no budget is left.
+
+        What allocates more on another card than this one has does not fit, whatever its time.
+        """
+        other = self.elsewhere.get(_anywhere(asked))
+        if other is not None and _HOPELESS * other.allocated_bytes > asked.memory_bytes:
+            return msgspec.structs.replace(other, hardware=asked.hardware, memory_bytes=asked.memory_bytes)
         if self.lacks(asked, operations):
             return asked
         if asked not in self.known:
             self.known[asked] = tried()
+        self.elsewhere[_anywhere(asked)] = self.known[asked]
         return self.known[asked]
+
+
+def _anywhere(asked: Way) -> Way:
+    return msgspec.structs.replace(asked, hardware="", memory_bytes=0)

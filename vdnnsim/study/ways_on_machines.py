@@ -14,7 +14,6 @@ from vdnnsim.analysis.machines import Offer, Ranking, Unfit
 from vdnnsim.analysis.results import ScenarioResult, Setup, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
@@ -35,21 +34,6 @@ CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
 OPERATIONS: Final = 25 * PER_S
 """Of a ranking, by default."""
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
-
-
-class _Elsewhere:
-    """What was tried on cards for which the same operations were captured."""
-
-    def __init__(self) -> None:
-        self._tried: list[tuple[CapturedStep, set[Way]]] = []
-
-    def of(self, step: CapturedStep) -> tuple[bool, set[Way]]:
-        """Return whether no such step was seen before, and what was tried with such ones."""
-        for other, tried in self._tried:
-            if other.operations == step.operations and other.tensors == step.tensors:
-                return False, tried
-        self._tried.append((step, set()))
-        return True, self._tried[-1][1]
 
 
 def rank_by_ways(
@@ -75,7 +59,7 @@ def rank_by_ways(
     """
     found: dict[int, Offer | Unfit] = {}
     lacking: dict[int, AnswerReplays] = {}
-    plain, shared, elsewhere = resolve_policy(PLAIN, types), SharedPlans(), _Elsewhere()
+    plain, shared, elsewhere = resolve_policy(PLAIN, types), SharedPlans(), dict[int, dict[Way, Way]]()
     asked, budget, used = replace(scenario, policies=(plain,)), ReplayBudget(operations), [plain.label]
     for at in sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes):
         there = _on(asked, profiles[at], captured_for, budget, elsewhere)
@@ -89,7 +73,7 @@ def rank_by_ways(
             found[at] = _offer(replays.result, profiles[at])
         done(found[at])
     for left, (at, replays) in zip(range(len(lacking), 0, -1), lacking.items(), strict=True):
-        part = ReplayBudget(share := budget.operations // left, elsewhere=elsewhere.of(replays.workload.captured)[1])
+        part = ReplayBudget(share := budget.operations // left, elsewhere=elsewhere[id(replays.scenario.captured)])
         tried = list(_until_one_fits(replace(replays, budget=part)))
         budget.operations -= share - part.operations
         if tried[-1].fits:
@@ -106,9 +90,12 @@ def _on(
     profile: Profile,
     captured_for: CapturedFor | None,
     budget: ReplayBudget,
-    elsewhere: _Elsewhere,
+    elsewhere: dict[int, dict[Way, Way]],
 ) -> Scenario | Unfit:
-    """Return the scenario on a machine, captured for it, or why it is not replayed there."""
+    """Return the scenario on a machine, captured for it, or why it is not replayed there.
+
+    `elsewhere` has what was found on other cards, by the identity of the model that was captured for them.
+    """
     name, model = profile.server.name, scenario.captured
     assert model is not None, "the scenario is of a captured model"
     try:
@@ -122,8 +109,8 @@ def _on(
         return Unfit(name, f"not tried in time: {scenario.policies[0].label}", undecided=True)
     if captured_for is not None:
         model = captured_for(profile.server)
-    is_new, _ = elsewhere.of(model.base)
-    budget.operations -= step if is_new else step // SHARED
+    budget.operations -= step // (SHARED if id(model) in elsewhere else 1)
+    elsewhere.setdefault(id(model), {})
     workload = model.workload(model.base.batch_size)
     return replace(scenario, server=server, captured=model, workload=workload)
 

@@ -8,12 +8,13 @@ from tests.answers import MIB, TYPES, answered, asked
 from tests.captured_steps import chain
 from tests.machines import shipped_profile
 from tests.nested import changed
-from vdnnsim.analysis.answer import Change
+from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.analysis.machines import Offer, Unfit
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
+from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.study.ways_on_machines import rank_by_ways
 
 
@@ -86,18 +87,35 @@ def test_what_there_was_no_time_for_is_not_decided() -> None:
     assert unfit.reason.startswith("parameters, gradients and optimizer states alone take 24 B")
 
 
-def test_a_card_of_the_same_capture_counts_a_third() -> None:
-    """Of two steps and a third the first card takes one, the second a third or, with another step, one.
+def test_a_card_of_the_same_capture_counts_half() -> None:
+    """Of two and a half steps the first card takes one, the second a half or, captured for itself, one.
 
-    The last card needs one.
+    The last card needs one to begin.
     """
     cards = (card(64 * MIB), card(63 * MIB, "a100_80gb"), card(62 * MIB, "l40s"))
-    operations = len(chain(1).operations)
+    operations, same = len(chain(1).operations), model()
 
     def captured_for(server: Server) -> CapturedModel:
-        return CapturedModel(chain(10_000)) if server.name == "a100_80gb" else model()
+        return CapturedModel(chain(10_000)) if server.name == "a100_80gb" else same
 
     for capture, count in ((None, 3), (captured_for, 2)):
-        budget = 2 * operations + operations // 3
-        found = rank_by_ways(asked(model(), 64 * MIB), cards, TYPES, capture, operations=budget)
+        budget = 2 * operations + operations // 2
+        found = rank_by_ways(asked(same, 64 * MIB), cards, TYPES, capture, operations=budget)
         assert len(found.offers) == count
+
+
+def test_what_allocates_too_much_on_a_larger_card_is_not_replayed_on_a_smaller_one() -> None:
+    """All maps of 20,000 images take over 1 MiB, which no card of half of one holds, and costs nothing to say."""
+    budget = ReplayBudget(100)
+    found = {"iteration_s": 1.0, "allocated_bytes": MIB, "held_bytes": MIB, "untried": False}
+    way = msgspec.structs.replace(_way(memory_bytes=2 * MIB), **found)
+    budget.once(_way(memory_bytes=2 * MIB), 10, lambda: way)
+    small = budget.once(_way(memory_bytes=MIB // 2), 10, lambda: way)
+    assert (small.fits, small.untried, small.memory_bytes, budget.operations) == (False, False, MIB // 2, 90)
+    # Nine tenths of a MiB may be all that it allocates on a card with less workspace: it counts half.
+    assert budget.once(_way(memory_bytes=MIB), 10, lambda: way) is way
+    assert budget.operations == 85
+
+
+def _way(memory_bytes: int) -> Way:
+    return Way(change=Change.POLICY, policy="x", batch_size=1, hardware="x", memory_bytes=memory_bytes, untried=True)
