@@ -89,7 +89,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
 
 
 def conclusions(result: ScenarioResult) -> tuple[str, ...]:
-    """Return the verdict; of one policy of a captured model whether it fits, and that too where none of more does."""
+    """Return the verdict; of a captured model whether its one policy fits, and both where none of several does."""
     several = len(result.slowest) > 1
     if result.captured is None or (several and result.leader is not None and result.captured.base.lifetimes):
         return (verdict(result),)
