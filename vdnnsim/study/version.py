@@ -11,11 +11,10 @@ point.
 import hashlib
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
-
-from vdnnsim import __version__
 
 NOT_COVERED: Final = frozenset({"__main__", "api", "claims", "cli", "recordings", "report", "validation"})
 """Packages and modules that decide neither a result nor the words of its error."""
@@ -31,7 +30,7 @@ def model_version() -> str:
 
 def version_of(digests: Mapping[str, str]) -> str:
     """Return the version of a model by the digests of its parts."""
-    return f"{__version__}+{_digest(sorted(digests.items()))}"
+    return f"{version('vdnnsim')}+{_digest(sorted(digests.items()))}"
 
 
 def covered_digests(package: Path = _PACKAGE) -> Mapping[str, str]:
