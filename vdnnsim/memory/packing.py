@@ -27,6 +27,9 @@ PLACED_BLOCKS: Final = 50_000
 """Blocks that are placed in all rounds of an order, at most, but for the first round."""
 STILL: Final = 12
 """Rounds without a lower layout after which a goal is given up."""
+MOST_REMEMBERED: Final = 4096
+"""Blocks of which it is remembered which others live beside them, at most."""
+_BEYOND: Final = 1 << 62
 _SHARE: Final = 0.2
 """Of all blocks, how many places a block moves ahead each time that it lies above the bound; the largest twice."""
 
@@ -67,9 +70,8 @@ def packings(
 
     `among` are blocks that have addresses.
     """
-    placed = [(start, *life) for start, life in among]
-    fixed = np.array(placed, np.int64).reshape(len(placed), 4).T
     sizes, first, last = np.array(lives, np.int64).reshape(len(lives), 3).T
+    blocks = _Blocks(lives, among)
     bound_bytes = most_live_bytes(lives)
     still = MOST_ROUNDS if goal_bytes is None else STILL
     if goal_bytes is None:
@@ -80,7 +82,7 @@ def packings(
     most_taken = np.array([taken[begin:end].max(initial=0) for begin, end in zip(first, last, strict=True)], np.int64)
     orders = ((first, -sizes, -most_taken), (first, -sizes * span), (-sizes, -span))
     for order in map(np.lexsort, orders[first_order:]):
-        offsets, height_bytes = _improved(sizes, first, last, order, fixed, goal_bytes, still)
+        offsets, height_bytes = _improved(blocks, order, goal_bytes, still)
         yield Packing(tuple(offsets.tolist()), height_bytes, bound_bytes)
         if height_bytes <= goal_bytes:
             break
@@ -99,24 +101,22 @@ def _live_bytes(lives: Sequence[Lifetime], end: int) -> Integers:
     return change.cumsum()
 
 
-def _improved(
-    sizes: Integers, first: Integers, last: Integers, order: Integers, fixed: Integers, goal_bytes: int, still: int
-) -> tuple[Integers, int]:
+def _improved(blocks: "_Blocks", order: Integers, goal_bytes: int, still: int) -> tuple[Integers, int]:
     """Place blocks in an order, and again with those ahead that lay above the goal; return the lowest layout.
 
     That ends after `still` rounds without a lower one.
     """
-    number = len(sizes)
+    sizes, number = blocks.sizes, len(blocks.sizes)
     turn = np.empty(number)
     turn[order] = np.arange(number)
-    blocks, before, offsets = np.stack((sizes, first, last)), np.full(number, -1), np.zeros(number, np.int64)
-    least_bytes, best, lowest = np.iinfo(np.int64).max, offsets, 0
+    before, best = np.full(number, -1), np.zeros(number, np.int64)
+    least_bytes, lowest = np.iinfo(np.int64).max, 0
     for at in range(min(MOST_ROUNDS, max(1, PLACED_BLOCKS // max(1, number)))):
         order = np.argsort(turn, kind="stable")
         # Those before the first that moved stay where they are.
         (moved,) = (order != before).nonzero()
         same = int(moved[0]) if len(moved) else number
-        before, offsets = order, _placed(blocks, order, fixed, offsets, same)
+        before, offsets = order, blocks.placed(order[same:])
         ends = offsets + sizes
         height_bytes = int(ends.max(initial=0))
         if height_bytes < least_bytes:
@@ -130,33 +130,45 @@ def _improved(
     return best, least_bytes
 
 
-def _placed(blocks: Integers, order: Integers, fixed: Integers, offsets: Integers, same: int) -> Integers:
-    """Return the offsets of blocks, each at the lowest address that is free when its turn comes.
+class _Blocks:
+    """Blocks that are placed again and again, among others that have addresses.
 
-    `blocks` are their sizes and lifetimes; the first `same` of the order keep their offsets.
+    Two more, below and above all addresses and at all times, are the walls of the first and of the last gap.
     """
-    offsets, kept = offsets.copy(), order[:same]
-    # Of the blocks placed so far, by address.
-    there = np.concatenate((fixed, np.vstack((offsets[kept], blocks[:, kept]))), axis=1)
-    there = there[:, there[0].argsort()]
-    placed = there.shape[1]
-    there = np.concatenate((there, np.empty((4, len(order) - same), np.int64)), axis=1)
-    starts, ends, begins, dies = there
-    ends[:placed] += starts[:placed]
-    turns = order[same:]
-    for block, (nbytes, begin, end) in zip(turns.tolist(), blocks[:, turns].T.tolist(), strict=True):
-        (meets,) = ((begins[:placed] < end) & (dies[:placed] > begin)).nonzero()
-        start = 0
-        if len(meets) and (at := starts[meets])[0] < nbytes:
-            reached = np.maximum.accumulate(ends[meets])
-            (rooms,) = (at[1:] - reached[:-1] >= nbytes).nonzero()
-            start = int(reached[rooms[0] if len(rooms) else -1])
-        offsets[block] = start
-        above = int(starts[:placed].searchsorted(start))
-        there[:, above + 1 : placed + 1] = there[:, above:placed]
-        there[:, above] = start, start + nbytes, begin, end
-        placed += 1
-    return offsets
+
+    def __init__(self, lives: Sequence[Lifetime], among: Sequence[tuple[int, Lifetime]]) -> None:
+        always = Lifetime(0, -_BEYOND, _BEYOND)
+        all_lives = [*lives, *(life for _, life in among), always, always]
+        sizes, self._first, self._last = np.array(all_lives, np.int64).reshape(len(all_lives), 3).T
+        self.sizes, self._number = sizes[: len(lives)], len(lives)
+        # Those that are not placed lie beyond all addresses.
+        self._starts = np.array([*[_BEYOND] * len(lives), *(start for start, _ in among), -1, _BEYOND], np.int64)
+        self._ends = self._starts + sizes
+        self._ends[: len(lives)], self._ends[-2:] = _BEYOND, (0, _BEYOND)
+        self._met = dict[int, Integers]()
+
+    def placed(self, turns: Integers) -> Integers:
+        """Return the offsets of all blocks, once some lie at the lowest address that is free when their turn comes."""
+        starts, ends = self._starts, self._ends
+        starts[turns] = ends[turns] = _BEYOND
+        for block, nbytes in zip(turns.tolist(), self.sizes[turns].tolist(), strict=True):
+            met = self._meeting(block)
+            begins, stops = starts.take(met), ends.take(met)
+            # As many begin below a gap as end there, so that it is seen in both orders, whichever belong together.
+            begins.sort()
+            stops.sort()
+            start = int(stops[(begins[1:] - stops[:-1] >= nbytes).argmax()])
+            starts[block], ends[block] = start, start + nbytes
+        return starts[: self._number].copy()
+
+    def _meeting(self, block: int) -> Integers:
+        """Return which others live at some time of a block, with the walls and the block itself."""
+        if block in self._met:
+            return self._met[block]
+        found: Integers = ((self._first < self._last[block]) & (self._last > self._first[block])).nonzero()[0]
+        if self._number <= MOST_REMEMBERED:
+            self._met[block] = found
+        return found
 
 
 def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.memory_requests import written
+from vdnnsim.memory import packing
 from vdnnsim.memory.packing import Lifetime, Packing, most_live_bytes, pack, packings, place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
@@ -52,6 +53,15 @@ def test_a_greedy_order_is_improved() -> None:
     """
     lives = [Lifetime(6, 0, 2), Lifetime(5, 1, 4), Lifetime(5, 3, 6), Lifetime(4, 3, 4)]
     assert pack(lives).height_bytes == most_live_bytes(lives) == 14
+
+
+@given(st.lists(lifetimes(), min_size=1, max_size=20))
+def test_layouts_of_many_blocks_are_those_of_few(lives: list[Lifetime]) -> None:
+    """Which blocks live beside each other is remembered of few blocks alone."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(packing, "MOST_REMEMBERED", 0)
+        found = pack(lives)
+    assert found == pack(lives)
 
 
 def test_blocks_with_addresses_stay_where_they_are() -> None:
