@@ -19,6 +19,7 @@ from vdnnsim.errors import PlanError
 from vdnnsim.planning import planner
 from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.optimizer_states import amounts
+from vdnnsim.planning.orders import Orders
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import registry
 from vdnnsim.policies.interface import Setting
@@ -37,10 +38,10 @@ def put_all_states_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `optimal(offload_optimizer=true)` plan with all states on the host, also where it need not."""
     planned = Optimal._planned  # noqa: SLF001 - a plan without them is one of two
 
-    def with_states(policy: Optimal, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
-        if not movable:
+    def with_states(policy: Optimal, setting: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
+        if not orders.movable:
             raise PlanError("not asked for")
-        return planned(policy, setting, movable, effort)
+        return planned(policy, setting, orders, effort)
 
     monkeypatch.setattr(Optimal, "_planned", with_states)
     monkeypatch.setattr(Optimal, "_or_faster", lambda _policy, plan, *_: (plan, True))

@@ -14,12 +14,10 @@ from vdnnsim.planning.fluid_bound import TOLERANCE
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.optimizer_states import amounts
 from vdnnsim.planning.question import Question
-from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.recompute_search import DropSearch, Order
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.planning.timetable_schedule import kernels_of, steps_of
-from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import DoesNotFit, Placement
@@ -234,7 +232,7 @@ class Planner:
     def _search(self, way: _Way, effort: Effort, look: float) -> DropSearch:
         best = self.best
         search = DropSearch(
-            Recomputation(iteration(self.question.workload), self.question.workload, self.question.costs),
+            self.question.orders.recomputation,
             partial(self.question.problem_of, on_host=way.on_host),
             self.question.copies.best,
             self.question.host_bytes(way.on_host),
@@ -265,14 +263,13 @@ class Planner:
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         problem = timetable.movement.problem
         kernels = kernels_of([each.run for each in problem.kernels], timetable.options)
-        buffers = IterationBuffers(self.question.workload, problem.on_host)
         return lower(
             steps_of(timetable),
             self.question.workload,
             kernels,
             label=self.label,
             algorithms="one by one",
-            buffers=buffers,
+            buffers=self.question.orders.buffers(problem.on_host),
         )
 
     def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:

@@ -1,10 +1,9 @@
 """What the planner is asked: a workload on a machine, the problems of its orders, and their bounds."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 
-from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
@@ -15,9 +14,9 @@ from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import Copies, all_away
 from vdnnsim.planning.optimizer_states import states_bound
-from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.planning.orders import Orders
+from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.timetable import Timetable
-from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.certificate import BoundClass
 from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.schedule import Run, iteration
@@ -25,19 +24,21 @@ from vdnnsim.plans.schedule import Run, iteration
 
 @dataclass(frozen=True)
 class Question:
-    """A workload on a machine, and what a plan may do.
+    """A workload on a machine, and what a plan may do."""
 
-    Attributes:
-        movable: optimizer states and weight gradients that may be on the host while no kernel uses them.
-    """
-
-    workload: Workload
-    costs: CostTable
+    orders: Orders
     limits: MemoryLimits
     host_copies: HostCopies
     recompute: bool
-    movable: frozenset[int]
-    _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
+
+    @property
+    def workload(self) -> Workload:
+        return self.orders.workload
+
+    @property
+    def movable(self) -> frozenset[int]:
+        """The buffers that may be on the host while no kernel uses them."""
+        return self.orders.movable
 
     @cached_property
     def problem(self) -> Problem:
@@ -60,10 +61,7 @@ class Question:
         return max(map(floor_bytes, self.problem.around(self.problem.fullest).kernels))
 
     def problem_of(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
-        if on_host not in self._buffers:
-            self._buffers[on_host] = IterationBuffers(self.workload, on_host)
-        limits, buffers = self.limits, self._buffers[on_host]
-        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes, buffers=buffers)
+        return self.orders.problem(runs, on_host, self.limits)
 
     def optimum(self, problem: Problem, on_host: Collection[int], effort: Effort) -> Optimum | None:
         return optimum_of(problem, self.copies.best, self.host_bytes(on_host), effort)

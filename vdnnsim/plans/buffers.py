@@ -1,5 +1,7 @@
 """The buffers of an iteration, one for each storage of the workload's step, and the operands of each kernel."""
 
+from copy import copy
+
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, WeightGradients
 from vdnnsim.dnn.workload import Workload
@@ -46,6 +48,12 @@ class IterationBuffers:
         }
         passing = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WORKSPACE)
         self.resident = [(number, each.owner) for number, each in enumerate(storages) if each.kind not in passing]
+
+    def anew(self) -> "IterationBuffers":
+        """Return the buffers of storages alone, with what is known of the operands of kernels."""
+        found = copy(self)
+        found.buffers = self.buffers[: len(self._step.storages)]
+        return found
 
     def add(self, buffer: Buffer) -> int:
         """Add a buffer that is no storage of the step, and return its number."""

@@ -29,6 +29,7 @@ from vdnnsim.planning.effort import EFFORT, LOOKS, PLAYED, Effort, steps_of_plac
 from vdnnsim.planning.explanations import of_another
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
+from vdnnsim.planning.orders import Orders
 from vdnnsim.planning.planner import Planner
 from vdnnsim.planning.question import Question
 from vdnnsim.planning.reserved_search import FAR, ReservedSearch
@@ -102,16 +103,16 @@ class Optimal(Policy, frozen=True, kw_only=True):
             )
         limit = TimeLimit.parse(self.time_limit)
         if not self.offload_optimizer:
-            return self._planned(setting, frozenset(), _effort(limit, setting))
+            return self._planned(setting, _orders(setting), _effort(limit, setting))
         # A plan that keeps all on the GPU is one of those that are asked for.
         kept = None
         with suppress(PlanError):  # of micro-batches, where no plan fits
             part = replace(setting, deadline=setting.deadline.part(KEEPING), steps=KEEPING * setting.steps)
-            kept = self._planned(setting, frozenset(), _effort(limit, part))
+            kept = self._planned(setting, _orders(setting), _effort(limit, part))
         rest = replace(setting, steps=(1 - KEEPING) * setting.steps)
         first = None if kept is None else setting.trials.run_trial(kept)
         share = SECOND if first is not None and first.fits else 1.0
-        moved = self._planned(setting, _movable(setting.workload), _effort(limit, rest, share))
+        moved = self._planned(setting, _orders(setting, _movable(setting.workload)), _effort(limit, rest, share))
         assert moved.certificate is not None, "it was searched for"
         if kept is None or first is None:
             return moved
@@ -124,13 +125,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
         certificate = replace(kept.certificate, bound_s=bound_s, holds_for=holds_for, complete=complete)
         return replace(kept, certificate=certificate)
 
-    def _planned(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
+    def _planned(self, setting: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
         """Return the fastest plan that is found, in the first memory model that has room for one."""
         for model, words in models_of(setting).items():
             within = setting if model is None else in_memory(setting, model)
             is_by_bytes = within.limits.model is MemoryModel.IDEAL
-            plan = self._in_turns(within, movable, effort if is_by_bytes or _is_ahead(within) else effort.part(SHARE))
-            plan, fits = self._or_faster(plan, within, movable, effort)
+            plan = self._in_turns(within, orders, effort if is_by_bytes or _is_ahead(within) else effort.part(SHARE))
+            plan, fits = self._or_faster(plan, within, orders, effort)
             assert plan.certificate is not None
             complete = plan.certificate.complete and not effort.is_cut
             certificate = replace(plan.certificate, memory=words, complete=complete)
@@ -139,49 +140,45 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 break
         return plan
 
-    def _in_turns(self, setting: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
+    def _in_turns(self, setting: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
         """Search; in memory that is reserved ahead first by bytes, for less until the plan fits at addresses."""
         if not _is_ahead(setting):
-            return self._search(setting, movable, effort).plan()
+            return self._search(setting, orders, effort).plan()
         ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
-        if refused := self._search(ideal, movable, turns).refused(setting.place):
+        if refused := self._search(ideal, orders, turns).refused(setting.place):
             return refused
-        by_bytes = self._by_bytes(setting, ideal.limits, movable, turns)
+        by_bytes = self._by_bytes(setting, ideal.limits, orders, turns)
         plan = by_bytes.found
         if plan is None:
             # What is never copied leaves fewer gaps.
             alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
-            kept = None if movable else self._by_bytes(setting, alone, movable, turns).found
-            plan = self._search(setting, movable, effort).plan()
+            kept = None if orders.movable else self._by_bytes(setting, alone, orders, turns).found
+            plan = self._search(setting, orders, effort).plan()
             if kept is not None:
                 plan = min(plan, kept, key=lambda each: _seconds(setting, each))
         assert plan.certificate is not None
         return replace(plan, certificate=replace(plan.certificate, bound_s=by_bytes.bound_s))
 
-    def _by_bytes(
-        self, setting: Setting, limits: MemoryLimits, movable: frozenset[int], effort: Effort
-    ) -> ReservedSearch:
+    def _by_bytes(self, setting: Setting, limits: MemoryLimits, orders: Orders, effort: Effort) -> ReservedSearch:
         """Search by bytes for a plan that has room where `setting` places it."""
         ideal = in_memory(setting, MemoryModel.IDEAL)
 
         def by_bytes(nbytes: int, part: Effort, known: Sequence[frozenset[int]]) -> Planner:
             less = replace(limits, device_bytes=nbytes)
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
-            return replace(self._search(counted, movable, part, whole=True), known=known, near=GOOD)
+            return replace(self._search(counted, orders, part, whole=True), known=known, near=GOOD)
 
         found = ReservedSearch(by_bytes, setting.place, effort)
         found.search(limits.device_bytes)
         return found
 
-    def _search(self, setting: Setting, movable: frozenset[int], effort: Effort, *, whole: bool = False) -> Planner:
+    def _search(self, setting: Setting, orders: Orders, effort: Effort, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}
         question = Question(
-            setting.workload,
-            setting.costs,
+            orders,
             setting.limits,
             setting.copies,
             recompute=self.recompute and setting.workload.is_training,
-            movable=movable,
         )
         return Planner(
             question,
@@ -194,7 +191,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
         )
 
     def _or_faster(
-        self, plan: TrainingPlan, setting: Setting, movable: frozenset[int], effort: Effort
+        self, plan: TrainingPlan, setting: Setting, orders: Orders, effort: Effort
     ) -> tuple[TrainingPlan, bool]:
         """Return a plan, or the fastest of other policies for which the bound holds, and whether it fits.
 
@@ -219,7 +216,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             # Trials take as long as a search.
             others = [each for each in others if isinstance(each, AT_ONCE) or each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
-        if self.recompute and not is_good and self._search(setting, movable, effort).kept_s() < best_s:
+        if self.recompute and not is_good and self._search(setting, orders, effort).kept_s() < best_s:
             # A search takes all that is left.
             others.insert(len(AT_ONCE), structs.replace(self, recompute=False))
         for policy in others:
@@ -231,7 +228,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
             with suppress(PolicyError, PlanError):
                 if isinstance(policy, Optimal):
-                    other = policy._planned(setting, frozenset(), effort)  # noqa: SLF001 - in what is left
+                    other = policy._planned(setting, _orders(setting), effort)  # noqa: SLF001 - in what is left
                 else:
                     other = make_plan(policy, replace(setting, deadline=effort.deadline))
                 if kernels_s(setting, other) >= best_s:
@@ -249,6 +246,10 @@ class Optimal(Policy, frozen=True, kw_only=True):
         moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload)}
         again = not self.recompute and any(isinstance(each, Compute) and each.repeat for each in plan.operations)
         return plan.workload == workload and moved.isdisjoint(RESIDENT) and not again
+
+
+def _orders(setting: Setting, movable: frozenset[int] = frozenset()) -> Orders:
+    return Orders(setting.workload, setting.costs, movable)
 
 
 def _effort(limit: TimeLimit, setting: Setting, share: float = 1.0) -> Effort:

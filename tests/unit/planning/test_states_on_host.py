@@ -18,6 +18,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.buffer_uses import Residency
 from vdnnsim.planning.effort import Effort
+from vdnnsim.planning.orders import Orders
 from vdnnsim.planning.problem import problem_of
 from vdnnsim.planning.timetable import Movement
 from vdnnsim.planning.timetable_schedule import steps_of
@@ -187,9 +188,9 @@ def test_a_search_that_moves_states_in_vain_is_not_followed(monkeypatch: pytest.
     setting = toy_setting(WORKLOAD, COSTS)
     search = Optimal._planned  # noqa: SLF001 - what may be unlucky
 
-    def unlucky(policy: Optimal, asked: Setting, movable: frozenset[int], effort: Effort) -> TrainingPlan:
-        found = search(policy, asked, movable, effort)
-        return replace(VdnnAll().plan(asked), certificate=found.certificate) if movable else found
+    def unlucky(policy: Optimal, asked: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
+        found = search(policy, asked, orders, effort)
+        return replace(VdnnAll().plan(asked), certificate=found.certificate) if orders.movable else found
 
     monkeypatch.setattr(Optimal, "_planned", unlucky)
     kept, plan = (Optimal(offload_optimizer=each).plan(setting) for each in (False, True))

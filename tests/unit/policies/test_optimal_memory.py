@@ -14,6 +14,7 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.effort import UNLIMITED
+from vdnnsim.planning.orders import Orders
 from vdnnsim.planning.planner import Planner
 from vdnnsim.planning.reserved_search import ReservedSearch
 from vdnnsim.plans.placement import Placement
@@ -176,7 +177,8 @@ def test_policies_whose_kernels_alone_take_longer_are_not_placed(monkeypatch: py
 
     monkeypatch.setattr(optimal, "keeping_all_s", lambda _: 0.0)
     ported = replace(setting, known_trials=type("Trials", (), {"run_trial": run_trial})())
-    assert Optimal(recompute=False)._or_faster(kept, ported, frozenset(), UNLIMITED) == (kept, True)  # noqa: SLF001
+    orders = Orders(setting.workload, setting.costs, frozenset())
+    assert Optimal(recompute=False)._or_faster(kept, ported, orders, UNLIMITED) == (kept, True)  # noqa: SLF001
     assert tried == [kept.policy]
 
 
@@ -200,6 +202,7 @@ def test_policies_that_plan_at_once_are_tried_before_another_search(monkeypatch:
 
     monkeypatch.setattr(optimal, "make_plan", refused)
     monkeypatch.setattr(Optimal, "_planned", searched)
-    assert Optimal()._or_faster(slow, machine.setting(), frozenset(), UNLIMITED) == (slow, True)  # noqa: SLF001
+    orders = Orders(machine.workload, machine.costs, frozenset())
+    assert Optimal()._or_faster(slow, machine.setting(), orders, UNLIMITED) == (slow, True)  # noqa: SLF001
     assert tried[: len(AT_ONCE) + 1] == [*(each.name for each in AT_ONCE), Optimal.name]
     assert tried[0] == "checkpoint"
