@@ -122,10 +122,12 @@ def model_input(
     """Return the scenario of the model of options, captured for the first machine, or raise InputError."""
     import msgspec
 
+    from calibration.capture.card_classes import class_of_card
     from calibration.capture.isolation import CapturingProcess
     from calibration.capture.request import Request
     from vdnnsim.cost.ranks import cluster_of
     from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.dnn.captured_on_card import CapturedOnCard
     from vdnnsim.engine.host import Execution
     from vdnnsim.files.value import Entry
     from vdnnsim.memory.choices import allocator
@@ -178,12 +180,18 @@ def model_input(
 
     @cache
     def of_card(capability: tuple[int, int]) -> CapturedModel:
+        for known, other in by_card.items():
+            step = other.base
+            if not request.runs and class_of_card(step, known) == class_of_card(step, capability):
+                return CapturedOnCard(other, capability)
         asked = msgspec.structs.replace(request, compute_capability=capability)
-        return model_of(asked, [as_executed(captured_with_notice((asked,), process=process)[0], execution)])
+        (step,) = captured_with_notice((asked,), process=process)
+        by_card[capability] = model_of(asked, (as_executed(step, execution),))
+        return by_card[capability]
 
     def captured_for(server: "Server") -> CapturedModel:
         capability = for_card(request, server).compute_capability
-        return model if capability == request.compute_capability else of_card(capability)
+        return by_card.get(capability) or of_card(capability)
 
     if request.captures_all:
         asked = msgspec.structs.replace(request, accumulate=rounds)
@@ -198,6 +206,7 @@ def model_input(
     model = model_of(
         request, [as_executed(each, execution) for each in captured_with_notice((request,), process=process)]
     )
+    by_card = {request.compute_capability: model}
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path(), captured_for=captured_for)
 

@@ -177,7 +177,7 @@ def machines(
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.study.less_work import PLAIN
     from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
-    from vdnnsim.study.replay_budget import PER_S
+    from vdnnsim.study.replay_budget import RANKED_PER_S
     from vdnnsim.study.ways_on_machines import rank_by_ways
 
     is_scenario = file is not None and not file.name.endswith(SUFFIX)
@@ -210,7 +210,7 @@ def machines(
             )
         else:
             assert limit is not None, "as by default"
-            operations = int(limit.seconds * PER_S)
+            operations = int(limit.seconds * RANKED_PER_S)
             ranking = rank_by_ways(asked, profiles, types, given.captured_for, paid, operations=operations, done=show)
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))

@@ -116,6 +116,11 @@ class CapturedModel:
         return self._workloads[key]
 
     @property
+    def original(self) -> "CapturedModel":
+        """The model that captures for this one: itself, but on another card for which the same is captured."""
+        return self
+
+    @property
     def tokens(self) -> int:
         """Tokens of a sequence; 1 for an image."""
         return self.base.sample_elements

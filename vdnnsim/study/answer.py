@@ -32,7 +32,7 @@ from vdnnsim.study.less_work import (
     shorter_sequence,
     smaller_batch,
 )
-from vdnnsim.study.replay_budget import CAPTURED, STEPS, ReplayBudget
+from vdnnsim.study.replay_budget import STEPS, ReplayBudget
 
 POLICIES: Final = ("checkpoint", "save_on_cpu")
 """That plan at once, of those that `apply` runs."""
@@ -138,9 +138,10 @@ class _Asking:
             return
         replays, budget = replace_in(self.replays, loop=loop), self.replays.budget
         asked = replays.untried(PLAIN, replays.scenario)
-        if budget.lacks(asked, (CAPTURED + 1) * replays.operations):
+        if budget.lacks(asked, budget.capturing(replays.operations, loop) + replays.operations):
             yield asked
             return
+        budget.loops.add(loop)
         other = model.in_loop(loop)
         if other is None:
             # A loss that is no cross entropy of the output layer cannot be cut.

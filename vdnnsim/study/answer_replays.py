@@ -32,7 +32,7 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
+from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
@@ -119,7 +119,7 @@ class AnswerReplays:
 
     @property
     def without_limit(self) -> Self:
-        return replace(self, budget=ReplayBudget(sys.maxsize, self.budget.known))
+        return replace(self, budget=replace(self.budget, operations=sys.maxsize))
 
     def named(self, name: str) -> Policy:
         return resolve_policy(name, self.types)
@@ -217,8 +217,9 @@ class AnswerReplays:
         asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
         asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
         model = self.scenario.captured
-        captures = CAPTURED if model is not None and model.can_be_of_any_batch and not model.batches else 0
-        return self.budget.once(asked, (captures + 2) * self.operations, lambda: self._divided(name, asked))
+        is_captured = model is None or not model.can_be_of_any_batch or model.batches
+        captures = 0 if is_captured else self.budget.capturing(self.operations)
+        return self.budget.once(asked, captures + 2 * self.operations, lambda: self._divided(name, asked))
 
     def _divided(self, name: str, asked: Way) -> Way:
         scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
@@ -259,7 +260,8 @@ class AnswerReplays:
             return msgspec.structs.replace(found, tokens=tokens)
 
         try:
-            return self.budget.once(asked, (CAPTURED + 1) * self.operations, tried)
+            cost = self.budget.capturing(self.operations) + self.operations
+            return self.budget.once(asked, cost, tried)
         except InputError:
             return None
 

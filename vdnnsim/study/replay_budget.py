@@ -7,9 +7,12 @@ from typing import Final
 import msgspec
 
 from vdnnsim.analysis.answer import Way
+from vdnnsim.dnn.training_loops import Loop
 
 PER_S: Final = 4_000
 """Operations that are replayed in a second of processor time, about, whatever the machine."""
+RANKED_PER_S: Final = 7_000
+"""The same in a ranking of cards, which share captures, plans and placements."""
 OPERATIONS: Final = 42_000
 """Operations of an answer: a model of a billion parameters is captured in one other loop within it, at two batches, and
 replayed five times, which with the first capture takes about 12 s of processor time. What was not tried is tried where
@@ -20,7 +23,7 @@ LATE: Final = PER_S // 2
 """Operations by which an answer may take longer, as a replay in a loop that was captured for it."""
 CAPTURED: Final = 3
 """How much longer a capture of an operation takes than a replay."""
-SHARED: Final = 2
+SHARED: Final = 4
 """How much less is to do for what was tried on another card, whose captures and plans are there."""
 _HOPELESS: Final = 0.9
 """Share of what is allocated on one card that is allocated on another at the least, with less workspace."""
@@ -36,16 +39,24 @@ class ReplayBudget:
         sufficed: whether all was tried.
         elsewhere: what was found on another card for which the same was captured, by what it was before, without name
             and memory of the card.
+        cards: that share a capture, and what it counts.
+        loops: in which it was captured, maybe for another card.
     """
 
     operations: int = OPERATIONS
     known: dict[Way, Way] = field(default_factory=dict)
     sufficed: bool = True
     elsewhere: dict[Way, Way] = field(default_factory=dict)
+    cards: int = 1
+    loops: set[Loop] = field(default_factory=set)
+
+    def capturing(self, operations: int, loop: Loop | None = None) -> int:
+        """Return what the capture of so many operations counts, in another loop nothing if that was captured."""
+        return 0 if loop in self.loops else CAPTURED * operations // self.cards
 
     def lacks(self, asked: Way, operations: int) -> bool:
         """Return whether a way is not known and no budget is left to try it; else spend so many operations on it."""
-        if asked in self.known:
+        if asked in self.known or self._too_large(asked) is not None:
             return False
         operations //= SHARED if _anywhere(asked) in self.elsewhere else 1
         lacks = self.operations <= 0 or operations > self.operations + LATE
@@ -58,15 +69,26 @@ class ReplayBudget:
 
         What allocates more on another card than this one has does not fit, whatever its time.
         """
-        other = self.elsewhere.get(_anywhere(asked))
-        if other is not None and _HOPELESS * other.allocated_bytes > asked.memory_bytes:
-            return msgspec.structs.replace(other, hardware=asked.hardware, memory_bytes=asked.memory_bytes)
+        if (too_large := self._too_large(asked)) is not None:
+            return too_large
         if self.lacks(asked, operations):
             return asked
         if asked not in self.known:
             self.known[asked] = tried()
         self.elsewhere[_anywhere(asked)] = self.known[asked]
         return self.known[asked]
+
+    def _too_large(self, asked: Way) -> Way | None:
+        """Return what was found on another card, if that allocates more than this one has."""
+        other = self.elsewhere.get(_anywhere(asked))
+        if other is None or not is_too_large(other.allocated_bytes, asked.memory_bytes):
+            return None
+        return msgspec.structs.replace(other, hardware=asked.hardware, memory_bytes=asked.memory_bytes)
+
+
+def is_too_large(allocated_bytes: int, memory_bytes: int) -> bool:
+    """Return whether what allocates so much on one card does not fit on another, for which the same is captured."""
+    return _HOPELESS * allocated_bytes > memory_bytes
 
 
 def _anywhere(asked: Way) -> Way:

@@ -5,6 +5,7 @@ On every machine the plain loop is replayed. Where it does not surely fit, what 
 computes the same step counts, no optimizer of 8 bits and no smaller batch. The step is captured for each card.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final, TypeAlias
@@ -12,8 +13,8 @@ from typing import Final, TypeAlias
 from vdnnsim.analysis.answer import Way
 from vdnnsim.analysis.machines import Offer, Ranking, Unfit
 from vdnnsim.analysis.results import ScenarioResult, Setup, slowest_of
-from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
@@ -26,12 +27,12 @@ from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.less_work import PLAIN
 from vdnnsim.study.machines import Prices, ranking_of
 from vdnnsim.study.policies_on_machine import held_alone, suited, trusted
-from vdnnsim.study.replay_budget import PER_S, SHARED, ReplayBudget
+from vdnnsim.study.replay_budget import RANKED_PER_S, SHARED, ReplayBudget, is_too_large
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
 CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
-OPERATIONS: Final = 25 * PER_S
+OPERATIONS: Final = 25 * RANKED_PER_S
 """Of a ranking, by default."""
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
 
@@ -55,29 +56,41 @@ def rank_by_ways(
         captured_for: captures the model for a card; None where the step is taken as it is.
         prices: as of `rank_machines`.
         operations: that may be captured and replayed, as of `ReplayBudget`.
-        done: gets what was found on each machine, the largest memory first, of those that need no way.
+        done: gets what was found on each machine, first on those that need no way; of those that share captures the
+            largest memory comes first.
     """
     found: dict[int, Offer | Unfit] = {}
     lacking: dict[int, AnswerReplays] = {}
-    plain, shared, elsewhere = resolve_policy(PLAIN, types), SharedPlans(), dict[int, dict[Way, Way]]()
+    plain, shared = resolve_policy(PLAIN, types), SharedPlans()
     asked, budget, used = replace(scenario, policies=(plain,)), ReplayBudget(operations), [plain.label]
+    # By the model that was captured, of which no other has the identity while the replays are there.
+    largest: dict[int, AnswerReplays] = {}
     for at in sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes):
-        there = _on(asked, profiles[at], captured_for, budget, elsewhere)
+        there = _on(asked, profiles[at], captured_for, budget)
         if isinstance(there, Unfit):
             found[at] = there
         else:
-            replays = _plain(there, types, shared)
+            known = largest.get(_captured(there))
+            replays = _plain(there, types, shared, budget, known)
+            largest.setdefault(_captured(there), replays)
             if not replays.result.fits_surely:
                 lacking[at] = replays
                 continue
-            found[at] = _offer(replays.result, profiles[at])
+            found[at] = _offer(replays, profiles[at])
         done(found[at])
+    sharing = Counter(_captured(each.scenario) for each in lacking.values())
+    # What few share takes most, and comes last, for all that is left.
+    lacking = dict(sorted(lacking.items(), key=lambda item: -sharing[_captured(item[1].scenario)]))
+    elsewhere: dict[int, dict[Way, Way]] = defaultdict(dict)
+    loops: dict[int, set[Loop]] = defaultdict(set)
     for left, (at, replays) in zip(range(len(lacking), 0, -1), lacking.items(), strict=True):
-        part = ReplayBudget(share := budget.operations // left, elsewhere=elsewhere[id(replays.scenario.captured)])
+        # Twice an equal share, for what is tried on one card is there for the next.
+        model, share = _captured(replays.scenario), 2 * budget.operations // (left + 1)
+        part = ReplayBudget(share, elsewhere=elsewhere[model], cards=sharing[model], loops=loops[model])
         tried = list(_until_one_fits(replace(replays, budget=part)))
         budget.operations -= share - part.operations
         if tried[-1].fits:
-            found[at] = _offer(replays.result, profiles[at], tried[-1])
+            found[at] = _offer(replays, profiles[at], tried[-1])
             used.append(tried[-1].policy)
         else:
             found[at] = _unfit(profiles[at], tried)
@@ -85,17 +98,16 @@ def rank_by_ways(
     return ranking_of([found[at] for at in range(len(profiles))], asked, prices, dict.fromkeys(used))
 
 
-def _on(
-    scenario: Scenario,
-    profile: Profile,
-    captured_for: CapturedFor | None,
-    budget: ReplayBudget,
-    elsewhere: dict[int, dict[Way, Way]],
-) -> Scenario | Unfit:
-    """Return the scenario on a machine, captured for it, or why it is not replayed there.
+def _captured(scenario: Scenario) -> int:
+    """Return the identity of the model that was captured, for this card or for those for which the same is captured."""
+    assert scenario.captured is not None, "the scenario is of a captured model"
+    return id(scenario.captured.original)
 
-    `elsewhere` has what was found on other cards, by the identity of the model that was captured for them.
-    """
+
+def _on(
+    scenario: Scenario, profile: Profile, captured_for: CapturedFor | None, budget: ReplayBudget
+) -> Scenario | Unfit:
+    """Return the scenario on a machine, captured for it, or why it is not replayed there."""
     name, model = profile.server.name, scenario.captured
     assert model is not None, "the scenario is of a captured model"
     try:
@@ -104,21 +116,26 @@ def _on(
         return Unfit(name, str(failure).removeprefix(f"{name}: "))
     if too_large := held_alone(model.base, server):
         return Unfit(name, f"{too_large}; {_OTHER_LOOPS}")
-    step = len(model.base.operations)
-    if budget.operations < step:
+    if budget.operations < len(model.base.operations):
         return Unfit(name, f"not tried in time: {scenario.policies[0].label}", undecided=True)
     if captured_for is not None:
         model = captured_for(profile.server)
-    budget.operations -= step // (SHARED if id(model) in elsewhere else 1)
-    elsewhere.setdefault(id(model), {})
     workload = model.workload(model.base.batch_size)
     return replace(scenario, server=server, captured=model, workload=workload)
 
 
-def _plain(scenario: Scenario, types: PolicyTypes, shared: SharedPlans) -> AnswerReplays:
-    """Return replays with the result of PyTorch's own loop, which is its own oracle."""
-    simulator = simulator_of(scenario)
-    rows = simulator.outcome(shared.planned(scenario.policies[0], simulator), None)
+def _plain(
+    scenario: Scenario, types: PolicyTypes, shared: SharedPlans, budget: ReplayBudget, largest: AnswerReplays | None
+) -> AnswerReplays:
+    """Return replays with the result of PyTorch's own loop, which is its own oracle.
+
+    What allocates more than the card has on the largest for which the same was captured is not replayed again.
+    """
+    assert scenario.captured is not None, "the scenario is of a captured model"
+    simulator, rows = simulator_of(scenario), () if largest is None else largest.result.results
+    if not rows or not is_too_large(rows[0].metrics.allocated_bytes, scenario.server.gpu.memory_bytes):
+        budget.operations -= len(scenario.captured.base.operations) // (SHARED if rows else 1)
+        rows = simulator.outcome(shared.planned(scenario.policies[0], simulator), None)
     result = ScenarioResult(
         **{each.name: getattr(scenario, each.name) for each in fields(Setup)},
         oracle=rows[0].metrics,
@@ -135,10 +152,12 @@ def _until_one_fits(replays: AnswerReplays) -> Iterator[Way]:
             return
 
 
-def _offer(result: ScenarioResult, profile: Profile, way: Way | None = None) -> Offer:
+def _offer(replays: AnswerReplays, profile: Profile, way: Way | None = None) -> Offer:
     """Return the offer of the plain loop, or of another way; the kernels of both have times of the same origins."""
+    result = replays.result
     row, gpu = slowest_of(result.results), result.server.gpu
     held_bytes = row.held_bytes(gpu) if way is None else way.held_bytes
+    plans = replays.shared.made(replays.scenario.policies[0], simulator_of(replays.scenario, replays.costs))
     return Offer(
         names=(profile.server.name,),
         gpu=gpu.name,
@@ -146,10 +165,10 @@ def _offer(result: ScenarioResult, profile: Profile, way: Way | None = None) -> 
         iteration_s=row.metrics.iteration_s if way is None else way.iteration_s,
         samples_per_s=result.batches * (row.metrics.samples_per_s if way is None else way.samples_per_s),
         asked_bytes=row.metrics.allocated_bytes if way is None else way.allocated_bytes,
-        reserved_bytes=held_bytes - gpu.framework_bytes(row.trace.plan.handles),
+        reserved_bytes=held_bytes - gpu.framework_bytes(plans[0].handles),
         held_bytes=held_bytes,
         memory_bytes=gpu.memory_bytes,
-        **trusted(result, profile, [each.trace.plan for each in result.results], ServerCosts(result.server)),
+        **trusted(result, profile, plans, replays.costs),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from tests.answers import MIB, TYPES, answered, asked
 from tests.captured_steps import chain
@@ -14,7 +15,10 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
+from vdnnsim.policies.interface import Policy
+from vdnnsim.scenario.simulator import Planned, Simulator
 from vdnnsim.study.replay_budget import ReplayBudget
+from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.study.ways_on_machines import rank_by_ways
 
 
@@ -87,8 +91,8 @@ def test_what_there_was_no_time_for_is_not_decided() -> None:
     assert unfit.reason.startswith("parameters, gradients and optimizer states alone take 24 B")
 
 
-def test_a_card_of_the_same_capture_counts_half() -> None:
-    """Of two and a half steps the first card takes one, the second a half or, captured for itself, one.
+def test_a_card_of_the_same_capture_counts_a_quarter() -> None:
+    """Of two and a quarter steps the first card takes one, the second a quarter or, captured for itself, one.
 
     The last card needs one to begin.
     """
@@ -99,7 +103,7 @@ def test_a_card_of_the_same_capture_counts_half() -> None:
         return CapturedModel(chain(10_000)) if server.name == "a100_80gb" else same
 
     for capture, count in ((None, 3), (captured_for, 2)):
-        budget = 2 * operations + operations // 2
+        budget = 2 * operations + operations // 4
         found = rank_by_ways(asked(same, 64 * MIB), cards, TYPES, capture, operations=budget)
         assert len(found.offers) == count
 
@@ -112,9 +116,35 @@ def test_what_allocates_too_much_on_a_larger_card_is_not_replayed_on_a_smaller_o
     budget.once(_way(memory_bytes=2 * MIB), 10, lambda: way)
     small = budget.once(_way(memory_bytes=MIB // 2), 10, lambda: way)
     assert (small.fits, small.untried, small.memory_bytes, budget.operations) == (False, False, MIB // 2, 90)
-    # Nine tenths of a MiB may be all that it allocates on a card with less workspace: it counts half.
+    # Nine tenths of a MiB may be all that it allocates on a card with less workspace: it counts a quarter.
     assert budget.once(_way(memory_bytes=MIB), 10, lambda: way) is way
-    assert budget.operations == 85
+    assert budget.operations == 88
+
+
+def test_cards_share_what_a_capture_counts() -> None:
+    """Of 8 operations it counts 24, of four cards 6 for each, and nothing in a loop that is known."""
+    loop = Loop(checkpointing="full")
+    assert ReplayBudget().capturing(8) == 24
+    budget = ReplayBudget(cards=4, loops={loop})
+    assert (budget.capturing(8), budget.capturing(8, loop), budget.capturing(8, Loop())) == (6, 0, 6)
+
+
+def test_a_plain_loop_that_is_too_large_is_replayed_on_one_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card of 64 MiB; the small one has what it has alone."""
+    whole: list[str] = []
+    planned = SharedPlans.planned
+
+    def noted(self: SharedPlans, policy: Policy, simulator: Simulator) -> Planned:
+        if simulator.workload.batch_size == 20_000 and simulator.workload.rounds == 1:
+            whole.append(simulator.server.name)
+        return planned(self, policy, simulator)
+
+    monkeypatch.setattr(SharedPlans, "planned", noted)
+    cards = (card(64 * MIB, "a100_80gb"), card(MIB))
+    found = rank_by_ways(asked(model(), 64 * MIB), cards, TYPES)
+    assert whole == ["a100_80gb"]
+    alone = rank_by_ways(asked(model(), 64 * MIB), cards[1:], TYPES)
+    assert [each for each in found.offers if each.name == "rtx_4090"] == list(alone.offers)
 
 
 def _way(memory_bytes: int) -> Way:

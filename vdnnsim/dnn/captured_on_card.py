@@ -1,0 +1,70 @@
+"""A captured model on another card for which the same is captured: what one of them needs is captured once for both."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from vdnnsim.dnn.captured_model import CapturedModel, Line
+from vdnnsim.dnn.captured_sizes import Difference
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.training_loops import Loop
+
+
+class CapturedOnCard(CapturedModel):
+    """A model whose steps are those of another, but for the compute capability for which they were captured."""
+
+    def __init__(self, original: CapturedModel, compute_capability: tuple[int, int]) -> None:
+        """Take a model whose attention and libraries choose the same on a card of that capability."""
+        self._there = "cuda {}.{}".format(*compute_capability)
+        self._capability = compute_capability
+        self._original = original.original
+        super().__init__(self._on(original.base), sources=original.sources, rounds=original.rounds)
+
+    @property
+    def original(self) -> CapturedModel:
+        return self._original
+
+    def workload(self, batch_size: int, rounds: int | None = None) -> CapturedWorkload:
+        """Return that of the other model, whose step in the layer view it shares; it raises what that does."""
+        key = batch_size, rounds or self.rounds
+        if key not in self._workloads:
+            found = self._original.workload(*key)
+            self._workloads[key] = dataclasses.replace(found, captured=self._on(found.captured))
+        return self._workloads[key]
+
+    @property
+    def can_be_of_any_batch(self) -> bool:
+        return self._original.can_be_of_any_batch
+
+    @property
+    def can_be_of_any_length(self) -> bool:
+        return self._original.can_be_of_any_length
+
+    @property
+    def can_be_in_any_loop(self) -> bool:
+        return self._original.can_be_in_any_loop
+
+    def in_loop(self, loop: Loop) -> CapturedModel | None:
+        if loop not in self._loops:
+            found = self._original.in_loop(loop)
+            self._loops[loop] = None if found is None else CapturedOnCard(found, self._capability)
+        return self._loops[loop]
+
+    def at_lengths(self, lengths: Sequence[int]) -> tuple[CapturedModel, ...]:
+        return tuple(CapturedOnCard(each, self._capability) for each in self._original.at_lengths(lengths))
+
+    @property
+    def compares_samples(self) -> bool:
+        return self._original.compares_samples
+
+    @property
+    def batches(self) -> str:
+        return self._original.batches
+
+    def find_line(self) -> Line | Difference:
+        return self._original.find_line()
+
+    def _on(self, step: CapturedStep) -> CapturedStep:
+        return replace(step, device=self._there)
