@@ -13,6 +13,9 @@ MOST_WHOLE: Final = 60
 """Integers that are decided."""
 _SPLIT: Final = 1e-6
 """Distance from an integer that counts."""
+_GAPS: Final = 1e-4, 5e-4
+"""Between a solution in integers and what is proven, of a small program, as HiGHS has it, and of a large one, of which
+closing it takes seconds."""
 
 Term = tuple[int, float]
 """A column and its factor."""
@@ -91,16 +94,17 @@ class LinearProgram:
             for column in sorted(self._weights, key=self._weights.__getitem__, reverse=True)
             if found.values and abs(found.values[column] - round(found.values[column])) > _SPLIT
         ]
-        if len(self._weights) > MOST_WHOLE:
+        is_large = len(self._weights) > MOST_WHOLE
+        if is_large:
             split = [each for each in split[:MOST_WHOLE] if self._weights[each] >= least]
         elif split:
             split = list(self._weights)
         if not split:
             return found
-        whole = self._solved(frozenset(split), effort)
+        whole = self._solved(frozenset(split), effort, _GAPS[is_large])
         return Solution(max(found.bound, whole.bound), whole.values or found.values)
 
-    def _solved(self, whole: Collection[int], effort: Effort) -> Solution:
+    def _solved(self, whole: Collection[int], effort: Effort, gap: float = _GAPS[False]) -> Solution:
         # Slow to import.
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
@@ -115,7 +119,7 @@ class LinearProgram:
             integrality=[column in whole for column in range(len(self._costs))] if whole else None,
             bounds=Bounds(0, self.bounds),
             constraints=LinearConstraint(matrix, -math.inf, self._most),
-            options={"time_limit": effort.deadline.remaining_s, "node_limit": MOST_NODES},
+            options={"time_limit": effort.deadline.remaining_s, "node_limit": MOST_NODES, "mip_rel_gap": gap},
         )
         effort.spend(SOLVED * len(self._factors) * max(1, found.mip_node_count or 0))
         # An unfinished linear program proves nothing.

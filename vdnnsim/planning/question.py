@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.layers import Phase
@@ -89,7 +89,9 @@ class Question:
     def copies(self) -> Copies:
         asked = self.host_copies
         best = Links(asked.best_bytes_per_s(Direction.D2H), asked.best_bytes_per_s(Direction.H2D))
-        return Copies(partial(asked.seconds, Direction.D2H), partial(asked.seconds, Direction.H2D), best)
+        # Many buffers have the same size, and beside those of other GPUs a copy's path takes some time to look up.
+        out_s, in_s = (cache(partial(asked.seconds, way)) for way in (Direction.D2H, Direction.H2D))
+        return Copies(out_s, in_s, best)
 
     @property
     def has_addresses(self) -> bool:

@@ -14,12 +14,13 @@ be placed there; if none can, with expandable segments, and then as the allocato
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import ClassVar, Final
 
 from msgspec import structs
 
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel, settings_of
@@ -53,6 +54,8 @@ KEEPING: Final = 0.5
 """Of the time and the steps that a setting leaves, for a plan that keeps optimizer states on the GPU, before others."""
 SECOND: Final = 0.4
 """Of the steps of a search, for one in which optimizer states may be on the host, where a plan without that fits."""
+OF_RANK: Final = 0.5
+"""Of the steps, for one of several ranks: with the collectives in its plans, each step takes about twice as long."""
 GOOD: Final = 0.01
 """Gap above which a plan that fits by its bytes is compared with others."""
 
@@ -168,7 +171,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
             return replace(self._search(counted, orders, part, whole=True), known=known, near=GOOD)
 
-        found = ReservedSearch(by_bytes, setting.place, effort)
+        found = ReservedSearch(by_bytes, setting.place, effort, cache(partial(keeping_all_s, setting)))
         found.search(limits.device_bytes)
         return found
 
@@ -253,7 +256,9 @@ def _orders(setting: Setting, movable: frozenset[int] = frozenset()) -> Orders:
 
 
 def _effort(limit: TimeLimit, setting: Setting, share: float = 1.0) -> Effort:
-    steps = share * min(EFFORT, LOOKS * len(setting.workload.step.operations))
+    workload = setting.workload
+    share *= OF_RANK if isinstance(workload, CapturedWorkload) and workload.captured.ranks > 1 else 1.0
+    steps = share * min(EFFORT, LOOKS * len(workload.step.operations))
     return Effort.until(limit.begin().sooner(setting.deadline), steps, setting.steps)
 
 
