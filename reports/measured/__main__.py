@@ -23,6 +23,8 @@ from vdnnsim.memory.process import CUBLAS_HOPPER_BYTES
 from vdnnsim.report.result_table import csv_text
 
 ROWS: Final = Path(__file__).with_name("h100_80gb_hbm3.csv")
+ANSWERS: Final = Path(__file__).with_name("h200_answers.csv")
+"""Printed lines and plans that were run, each with what had been said of it."""
 HARDWARE: Final = "h100_sxm"
 STEP: Final = "step"
 _HOST_DECIDES: Final = 1.1
@@ -112,8 +114,19 @@ def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "predictions.csv").write_text(csv_text((*_PREDICTED, *_BYTES), [each.cells for each in rows]))
     (out / "step_times.png").write_bytes(draw_clouds(slide))
+    with ANSWERS.open(newline="", encoding="utf-8") as file:
+        said = list(csv.DictReader(file))
     (out / "README.md").write_bytes(
-        page("measured/page.md.j2", (), held=rows, title=slide.title, groups=groups(rows), hardware=HARDWARE)
+        page(
+            "measured/page.md.j2",
+            (),
+            held=rows,
+            title=slide.title,
+            groups=groups(rows),
+            hardware=HARDWARE,
+            answers=[each for each in said if each["kind"] == "answer"],
+            plans=[each for each in said if each["kind"] == "plan"],
+        )
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.measured.__main__ import ROWS, Measured, host_decides, read_rows
+from reports.measured.__main__ import ANSWERS, ROWS, Measured, host_decides, read_rows
 from reports.measured.models import SUBJECTS
 
 torch = pytest.importorskip("torch")
@@ -45,3 +45,13 @@ def test_networks_have_as_many_parameters_as_those_that_were_measured() -> None:
         if name not in ("resnet50", "convnext_base"):
             with torch.device("meta"):
                 assert sum(each.numel() for each in SUBJECTS[name].make().parameters()) == expected, name
+
+
+def test_answers_and_plans_have_both_sides() -> None:
+    """Six answers and four plans; a plan stands beside its plain loop, and no time or memory is zero."""
+    with ANSWERS.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["kind"] for row in rows] == 6 * ["answer"] + 4 * ["plan"]
+    for row in rows:
+        assert bool(row["plain_s"]) == (row["kind"] == "plan")
+        assert min(float(row[f"{side}_{unit}"]) for side in ("predicted", "measured") for unit in ("s", "gib")) > 0
