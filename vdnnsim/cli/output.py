@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from errno import EISDIR
 from io import StringIO
+from itertools import chain, count
 from os import strerror
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -116,15 +117,21 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def report_folder(out: Path | None, name: str, writer: "Writer") -> Path:
+def report_folder(out: Path | None, name: str, writer: "Writer", question: str = "") -> Path:
     """Return the folder of a report, by default below `reports/`.
+
+    Of a question by default the first of `NAME`, `NAME-2` and so on that has no report on another one.
 
     Raises:
         OutputError: it cannot be written, or has files that are not from an earlier run.
     """
-    from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.folder import question_in, refuse_foreign
 
     folder = Path("reports") / name if out is None else out
+    if out is None and question:
+        numbered = (folder.with_name(f"{name}-{number}") for number in count(2))
+        others = (each for each in chain((folder,), numbered) if question_in(each, writer) in ("", question))
+        folder = next(others)
     check_folder(folder)
     refuse_foreign(folder, writer.files, writer)
     return folder

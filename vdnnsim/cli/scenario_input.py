@@ -54,6 +54,13 @@ class ScenarioInput:
     path: Path | None = None
     captured_for: "CapturedFor | None" = None
 
+    @property
+    def question(self) -> str:
+        """What is asked about a model; empty of a scenario, whose name says it."""
+        from vdnnsim.report.findings import question_text
+
+        return question_text(self.scenario) if self.path is None else ""
+
 
 def asks_scenario(command: Command) -> Command:
     """Add a scenario, or options of a model in its place, to a command, passed to it as one `given`.

@@ -76,7 +76,7 @@ def max_batch(given: ScenarioInput, time_limit: str, output: Output, *, longest:
     type=click.IntRange(3, 200),
     help="How many sizes of memory to plan for; by default 20, for a captured model 8.",
 )
-@out_option("reports/<scenario name>/")
+@out_option("reports/<scenario name>/, of a model one folder for each question")
 @prints_table
 @TIME_LIMIT
 @asks_scenario
@@ -98,7 +98,7 @@ def frontier(
     from vdnnsim.study.frontier import find_frontier
 
     asked = limited(_with_planner(given), time_limit)
-    folder = report_folder(out, asked.name, report.FRONTIER_WRITER)
+    folder = report_folder(out, asked.name, report.FRONTIER_WRITER, given.question)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities or _CAPACITIES[asked.captured is not None], bar)
@@ -139,7 +139,7 @@ def _with_planner(given: ScenarioInput) -> "Scenario":
     metavar="TIME",
     help="End all searches after TIME of the processor, or `60 s wall`; 25 s for a captured model, else no limit.",
 )
-@out_option("reports/<name>/")
+@out_option("reports/<name>/, of a model one folder for each question")
 @prints_table
 @POLICY_MODULE
 def machines(
@@ -173,7 +173,8 @@ def machines(
     from vdnnsim.hardware.profile import find_profile, shipped_profiles
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.report.machines import MACHINES_WRITER, machines_table, progress_row, write_machines
+    from vdnnsim.report.findings import question_text
+    from vdnnsim.report.machines import MACHINES_WRITER, machines_table, progress_row, question, write_machines
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.study.less_work import PLAIN
     from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
@@ -196,7 +197,8 @@ def machines(
     asked = given.scenario
     if not names:
         profiles = one_of_each_card(shipped, asked.gpus)
-    folder = report_folder(out, asked.name, MACHINES_WRITER)
+    asks = "" if is_scenario else question_text(asked, question(asked))
+    folder = report_folder(out, asked.name, MACHINES_WRITER, asks)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
 

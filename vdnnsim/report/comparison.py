@@ -9,7 +9,7 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
-from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, workload_text
+from vdnnsim.report.findings import caption, counted, how_many_fit, question_text, refusals, workload_text
 from vdnnsim.report.folder import QUESTION, Writer
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
@@ -168,7 +168,8 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     if result.results:
         files[_PAGE] = _page(comparison)
     compared = [row[COMPARED.index("policy")] for row in rows]
-    said = {QUESTION: caption(result), "scenario": result.name, "hardware": result.server.name, "compared": compared}
+    asked = {QUESTION: question_text(result), "scenario": result.name, "hardware": result.server.name}
+    said = {**asked, "compared": compared}
     return COMPARISON_WRITER.with_manifest(result.sources, said, files)
 
 

@@ -59,6 +59,14 @@ def caption(asked: Setup, batch: str | None = None) -> str:
     )
 
 
+def question_text(asked: Setup, line: str = "") -> str:
+    """Return the question that a report answers: a line on it, by default its caption, and the loop of a model."""
+    step = None if asked.captured is None else asked.captured.base
+    blocks = step.program.checkpointing if step else ""
+    words = step.update if step else "", f"checkpointing {blocks}" if blocks else ""
+    return ", ".join((line or caption(asked), *filter(None, words)))
+
+
 def place(result: ScenarioResult, row: PolicyResult) -> str:
     """Return which of several GPUs is shown: `GPU 1 of 2, `; empty for one."""
     return f"GPU {row.gpu} of {result.gpus}, " if result.gpus > 1 else ""

@@ -153,6 +153,12 @@ def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
     return frozenset((writer.manifest, *filter(writer.writes, texts)))
 
 
+def question_in(folder: Path, writer: Writer) -> str:
+    """Return the question that a report of an earlier command answers; empty where there is none."""
+    found = (_manifest(folder / writer.manifest) or {}).get(QUESTION)
+    return found if isinstance(found, str) else ""
+
+
 def refuse_foreign(folder: Path, names: Iterable[str], writer: Writer) -> None:
     """Raise OutputError where one of these files exists and is not from an earlier command of the same kind."""
     ours = earlier_files(folder, writer)
@@ -172,14 +178,14 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
         refuse_foreign(folder, files, writer)
         ours, manifest = earlier_files(folder, writer), files[writer.manifest]
         assert isinstance(manifest, bytes), "a manifest is short"
-        before = (_manifest(folder / writer.manifest) or {}).get(QUESTION)
+        before = question_in(folder, writer)
         unfinished = _unfinished(manifest, ours | files.keys(), writer.noun)
         others = {name: content for name, content in files.items() if name != writer.manifest}
         replace_files(folder, others, {writer.manifest: unfinished})
         removed = _remove(folder, sorted(ours - files.keys()))
         replace_file(folder / writer.manifest, manifest)
         paths = tuple(folder / name for name in files)
-        is_other = isinstance(before, str) and before != json.loads(manifest).get(QUESTION)
+        is_other = before not in ("", json.loads(manifest).get(QUESTION))
         return Written(paths, sum(path.stat().st_size for path in paths), removed, is_other)
 
 

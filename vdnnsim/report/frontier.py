@@ -14,7 +14,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import LOOSE, class_text, gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
-from vdnnsim.report.findings import caption, workload_text
+from vdnnsim.report.findings import caption, question_text, workload_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
@@ -185,7 +185,7 @@ def _page_text(scenario: Setup, frontier: Frontier) -> str:
 def _said(scenario: Setup, frontier: Frontier) -> dict[str, Any]:
     workload = scenario.workload
     return {
-        QUESTION: caption(scenario),
+        QUESTION: question_text(scenario),
         "seed": None,  # nothing is random
         "scenario": {
             "name": scenario.name,

@@ -15,7 +15,7 @@ from vdnnsim.files.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Heading, Prose, plain_table, titled_table
-from vdnnsim.report.findings import shared, whose, workload_text
+from vdnnsim.report.findings import question_text, shared, whose, workload_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
@@ -185,10 +185,12 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
 
     asked = question(scenario)
     named = [row[list(MACHINES).index("machine")] for row in machine_rows(ranking)]
-    said = {QUESTION: asked, "scenario": scenario.name, "policies": list(ranking.policies), "machines": named}
+    said = {QUESTION: question_text(scenario, asked), "scenario": scenario.name, "policies": list(ranking.policies)}
     table, titled = machines_table(scenario, ranking, ""), title(ranking, workload_text(scenario))
     tried = Prose(f"{asked}; tried: {', '.join(ranking.policies)}.")
     heading = Heading(f"Which machine for {scenario.name}?", 1), tried
     pictures = ((titled, draw_machines(ranking, titled, asked)),) if ranking.offers else ()
     contents = markdown.table_files(MACHINES_WRITER.files, heading, pictures, table, MACHINES)
-    return write_folder(folder, MACHINES_WRITER.with_manifest(sources, said, contents), MACHINES_WRITER)
+    return write_folder(
+        folder, MACHINES_WRITER.with_manifest(sources, {**said, "machines": named}, contents), MACHINES_WRITER
+    )

@@ -73,13 +73,24 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
     assert manifest["scenario"]["policies"] == ["pytorch(p)", "save_on_cpu(p)"]
     assert manifest["scenario"]["memory_model"] == "pytorch"
     assert manifest["captured"]["model"] == "chain"
-    again = vdnnsim("run", *MODEL[:3], "2", "--hardware", "rtx_4090", "--image", "1x2x2")
-    assert "to reports/chain/, replacing another question's (--out DIR keeps both); read" in again.stderr
-    assert (
-        "another question" not in vdnnsim("run", *MODEL[:3], "2", "--hardware", "rtx_4090", "--image", "1x2x2").stderr
-    )
     assert manifest["advice"] == []
     assert manifest["inputs"][0]["name"] == "timm:chain, captured"
+
+
+@pytest.mark.usefixtures("asked")
+def test_each_question_about_a_model_has_its_folder() -> None:
+    """Batches of 4 and 2, and 2 again, under another policy; one folder that is named takes all."""
+
+    def said(batch: str, *more: str) -> str:
+        words = ("run", *MODEL[:3], batch, "--hardware", "rtx_4090", "--image", "1x2x2", *more)
+        return vdnnsim(*words).stderr.splitlines()[-1]
+
+    assert "to reports/chain/; read reports/chain/report.md" in said("4")
+    assert "to reports/chain-2/; read reports/chain-2/report.md" in said("2")
+    assert "to reports/chain-2/; read" in said("2", "--policy", "save_on_cpu")
+    assert "to reports/chain/; read" in said("4")
+    assert "to here/; read" in said("4", "--out", "here")
+    assert "to here/, replacing another question's (--out DIR keeps both); read" in said("2", "--out", "here")
 
 
 def test_a_layout_of_more_gpus_than_a_server_has_is_refused_before_a_model_is_captured(asked: list[Request]) -> None:

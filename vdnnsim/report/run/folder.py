@@ -14,7 +14,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.report.findings import caption
+from vdnnsim.report.findings import question_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.result_table import csv_text
@@ -34,7 +34,7 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
     """
     workload, server, captured = result.workload, result.server, result.captured
     return {
-        QUESTION: caption(result),
+        QUESTION: question_text(result),
         "seed": None,  # nothing is random
         "scenario": {
             "name": result.name,
