@@ -237,8 +237,20 @@ def slices_of(step: CapturedStep, room_bytes: int) -> int | None:
 
 
 def logits_bytes(step: CapturedStep) -> int:
-    """Return the bytes of the logarithms of a cross entropy, one for each token and class; 0 without one."""
-    return max((prod(each.shape) * ELEMENT_BYTES[each.element_type] for each in _logarithms(step)), default=0)
+    """Return the bytes of the logarithms of a cross entropy, one for each token and class; 0 without one.
+
+    Under autocast `cross_entropy` keeps them narrow, and a copy in float32 that gives the loss, which counts.
+    """
+    read = (
+        step.tensors[each.memory]
+        for operation in step.operations
+        if operation.phase is Phase.FORWARD and "nll_loss" in operation.name
+        for each in operation.operands
+        if each.access.reads
+    )
+    sizes = {each.shape: ELEMENT_BYTES[each.element_type] for each in _logarithms(step)}
+    wide = {each.shape: ELEMENT_BYTES[each.element_type] for each in read if each.shape in sizes}
+    return max((prod(shape) * width for shape, width in (sizes | wide).items()), default=0)
 
 
 def logits_elements(step: CapturedStep) -> int:

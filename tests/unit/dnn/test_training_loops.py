@@ -134,6 +134,21 @@ def test_parts_of_most_parameters_stand_for_blocks_that_have_few() -> None:
         assert checkpointed_classes(step) == found
 
 
+def test_logits_under_autocast_are_those_of_the_copy_in_float32() -> None:
+    """Logarithms of 12 tokens by 64 Ki classes in bfloat16 are 1.5 MiB; the loss reads them in float32, twice that."""
+    step = linear(tokens=12)
+    operations = list(step.operations)
+    at, loss = next((at, each) for at, each in enumerate(operations) if "nll_loss_forward" in each.name)
+    narrow = next(each for each in loss.operands if each.access.reads)
+    tensors = [*step.tensors, step.tensors[narrow.memory]]
+    tensors[narrow.memory] = msgspec.structs.replace(tensors[-1], element_type="bfloat16")
+    step = msgspec.structs.replace(step, tensors=tuple(tensors))
+    assert logits_bytes(step) == 3 * MIB // 2
+    copy = msgspec.structs.replace(narrow, memory=len(tensors) - 1)
+    operations[at] = msgspec.structs.replace(loss, operands=(copy,))
+    assert logits_bytes(msgspec.structs.replace(step, operations=tuple(operations))) == 3 * MIB
+
+
 def test_slices_have_a_quarter_of_a_gibibyte_of_logits() -> None:
     """4097 to 8192 tokens of 256 KiB make eight of them; fewer than four are not cut, nor more than 64."""
     assert logits_bytes(linear(tokens=12)) == 3 * MIB
