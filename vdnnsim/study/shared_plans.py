@@ -55,9 +55,9 @@ class SharedPlans:
             return simulator.made(policy)
         workload, limits = simulator.workload, simulator.limits
         asked = policy.label, is_of_pytorch(limits.model), is_of_plain_loop(limits.model), limits.granule_bytes
-        is_by_rule = isinstance(policy, ByRule) and is_shipped(type(policy))
         # Each rank of a pipeline has a workload of its own.
-        if is_by_rule and isinstance(workload, CapturedWorkload) and not simulator.pipeline:
+        is_shared = is_shipped(type(policy)) and not simulator.pipeline
+        if is_shared and isinstance(policy, ByRule) and isinstance(workload, CapturedWorkload):
             return self._by_rule(policy, workload, simulator, (*asked, simulator.gpus))
         key = *asked, simulator.gpus, simulator.server.name, id(workload)
         if key not in self._plans:
