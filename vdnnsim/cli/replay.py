@@ -120,7 +120,8 @@ def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) 
         bar.expect(len(policies))
         found = compare_policies(given.scenario, policies, bar.done)
     written = write_folder(folder, report.comparison_files(found), report.COMPARISON_WRITER)
-    table = ResultTable(report.COMPARED, report.comparison_rows(found), report.comparison_table(found))
+    compared = (report.ALL_COMPARED,) if names == _ALL else ()
+    table = ResultTable(report.COMPARED, report.comparison_rows(found), report.comparison_table(found, *compared))
     output.show(table, written.notice(folder, "compare.html" if found.result.results else "compare.csv"))
 
 

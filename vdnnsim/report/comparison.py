@@ -44,13 +44,18 @@ _LEFT_OUT_FIRST: Final = (
 """Columns that a narrow terminal drops, in this order."""
 
 
-def comparison_table(comparison: Comparison) -> Document:
-    """Return caption, ranked table, notes, and the reasons of policies that do not fit."""
+ALL_COMPARED: Final = (
+    "Compared: all policies, by time, also those that nobody asked for; `--policies A,B` compares those that it names"
+)
+
+
+def comparison_table(comparison: Comparison, *compared: str) -> Document:
+    """Return caption, ranked table, notes, and the reasons of policies that do not fit; last what was compared."""
     result, notes = comparison.result, [*remarks(comparison.result.workload)]
     table = ranked(comparison) if comparison.standings else None
     if table:
         notes += *glossary((row.policy for row in result.slowest), result.workload), FRONT_NOTE
-    findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison)
+    findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison), *compared
     return titled_table(caption(result), table, notes, findings)
 
 

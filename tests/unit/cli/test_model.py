@@ -127,6 +127,7 @@ def test_compare_takes_a_model(asked: list[Request]) -> None:
     assert len(asked) == 1
     assert "2 of 3 policies fit chain (4) into 23.6 GiB" in " ".join(done.stdout.split())
     assert "no plan: caffe: " in done.stdout
+    assert "- Compared: all policies" not in done.stdout
     assert Path("reports/chain/compare.png").is_file()
 
 
