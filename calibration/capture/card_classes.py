@@ -34,6 +34,11 @@ def class_of_card(step: CapturedStep, capability: Capability) -> Capability:
     return _AMPERE if alike == _SMALL and step.largest_head <= _MOST_OF_SMALL else alike
 
 
+def captured_alike(step: CapturedStep, one: Capability, other: Capability) -> bool:
+    """Return whether what was captured for one card is the same for another."""
+    return class_of_card(step, one) == class_of_card(step, other)
+
+
 def classes_of(capability: Capability) -> tuple[Capability, ...]:
     """Return all that may stand for a card."""
     alike = _attending_alike(capability)

@@ -49,6 +49,14 @@ class Captured(Shown, CapturedStep, frozen=True, dict=True):
 
     __hash__ = CapturedStep.__hash__
 
+    def __copy__(self) -> "Captured":
+        """Return a step that can be captured again as this one."""
+        return _recapturable(self, self.__dict__.get(_AGAIN))
+
+    def __deepcopy__(self, _: dict[int, Any]) -> "Captured":
+        # Nothing in it changes, and a model that it may be captured of again is not to be copied.
+        return self.__copy__()
+
     @property
     def table(self) -> ResultTable:
         """The table of `vdnnsim capture`."""
@@ -193,6 +201,22 @@ def for_machine(step: CapturedStep, server: "Server") -> CapturedStep:
     if capability is None or capability == step.compute_capability:
         return step
     return _recapturable(*again.for_card(step, capability))
+
+
+def models_by_card(step: CapturedStep, model: "CapturedModel", way: "Execution") -> "Callable[[Server], CapturedModel]":
+    """Return a function to the model of a step as captured for the card of a machine, once for all cards alike."""
+    captured_for = step.compute_capability
+    if captured_for is None or not isinstance(step, Captured) or _AGAIN not in step.__dict__:
+        return lambda _: model
+    from calibration.capture.card_classes import captured_alike
+    from calibration.pretend.card import compute_capability
+    from vdnnsim.dnn.captured_on_card import ModelsByCard
+
+    again = step.__dict__[_AGAIN]
+    models = ModelsByCard(
+        model, captured_for, lambda there: model_of(_recapturable(*again.for_card(step, there)), way), captured_alike
+    )
+    return lambda server: models.of(compute_capability(server) or captured_for)
 
 
 def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import Captured, for_machine, model_of
+from vdnnsim.api.captured import Captured, for_machine, model_of, models_by_card
 from vdnnsim.api.named import machines_named, policies_named, profile_named
 from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step, step_of
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -50,13 +50,13 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
     step = step_of(asked)
     way = Execution.COMPILED if step.compiled else Execution.EAGER
     profiles, policies = machines_named(hardware, Path()), policies_named(policy or PLAIN)
-    scenario = scenario_on_any(model_of(step, way), step.model, profiles, policies, way)
+    model = model_of(step, way)
+    captured_for = models_by_card(step, model, way)
+    scenario = scenario_on_any(model, step.model, profiles, policies, way)
     if policy:
-        ranking = rank_machines(scenario, profiles, first_where_it_fits=True)
+        ranking = rank_machines(scenario, profiles, captured_for=captured_for, first_where_it_fits=True)
     else:
-        ranking = rank_by_ways(
-            scenario, profiles, known_policies(), lambda server: model_of(for_machine(step, server), way)
-        )
+        ranking = rank_by_ways(scenario, profiles, known_policies(), captured_for)
     return machines_table(scenario, ranking, _ALL)
 
 

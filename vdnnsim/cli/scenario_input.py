@@ -8,7 +8,7 @@ A model is captured as by `vdnnsim capture`, and again at other batch sizes and 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
-    from vdnnsim.study.ways_on_machines import CapturedFor
+    from vdnnsim.study.policies_on_machine import CapturedFor
 
 _POLICIES: Final = ("pytorch",)
 """Micro-batches of an iteration; more would take minutes to plan."""
@@ -129,12 +129,12 @@ def model_input(
     """Return the scenario of the model of options, captured for the first machine, or raise InputError."""
     import msgspec
 
-    from calibration.capture.card_classes import class_of_card
+    from calibration.capture.card_classes import captured_alike
     from calibration.capture.isolation import CapturingProcess
     from calibration.capture.request import Request
     from vdnnsim.cost.ranks import cluster_of
     from vdnnsim.dnn.captured_model import CapturedModel
-    from vdnnsim.dnn.captured_on_card import CapturedOnCard
+    from vdnnsim.dnn.captured_on_card import ModelsByCard
     from vdnnsim.engine.host import Execution
     from vdnnsim.files.value import Entry
     from vdnnsim.memory.choices import allocator
@@ -185,20 +185,10 @@ def model_input(
             return None
         return model_of(asked, (as_executed(step, execution),))
 
-    @cache
-    def of_card(capability: tuple[int, int]) -> CapturedModel:
-        for known, other in by_card.items():
-            step = other.base
-            if not request.runs and class_of_card(step, known) == class_of_card(step, capability):
-                return CapturedOnCard(other, capability)
+    def for_capability(capability: tuple[int, int]) -> CapturedModel:
         asked = msgspec.structs.replace(request, compute_capability=capability)
         (step,) = captured_with_notice((asked,), process=process)
-        by_card[capability] = model_of(asked, (as_executed(step, execution),))
-        return by_card[capability]
-
-    def captured_for(server: "Server") -> CapturedModel:
-        capability = for_card(request, server).compute_capability
-        return by_card.get(capability) or of_card(capability)
+        return model_of(asked, (as_executed(step, execution),))
 
     if request.captures_all:
         asked = msgspec.structs.replace(request, accumulate=rounds)
@@ -213,7 +203,13 @@ def model_input(
     model = model_of(
         request, [as_executed(each, execution) for each in captured_with_notice((request,), process=process)]
     )
-    by_card = {request.compute_capability: model}
+    # What runs here is the same for no two cards.
+    alike = (lambda *_: False) if request.runs else captured_alike
+    by_card = ModelsByCard(model, request.compute_capability, for_capability, alike)
+
+    def captured_for(server: "Server") -> CapturedModel:
+        return by_card.of(for_card(request, server).compute_capability)
+
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path(), captured_for=captured_for)
 

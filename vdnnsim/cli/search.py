@@ -208,7 +208,13 @@ def machines(
         if is_scenario or policies:
             deadline = NEVER if limit is None else limit.begin()
             ranking = rank_machines(
-                asked, profiles, paid, first_where_it_fits=not is_scenario, done=show, deadline=deadline
+                asked,
+                profiles,
+                paid,
+                captured_for=given.captured_for,
+                first_where_it_fits=not is_scenario,
+                done=show,
+                deadline=deadline,
             )
         else:
             assert limit is not None, "as by default"

@@ -1,7 +1,8 @@
 """A captured model on another card for which the same is captured: what one of them needs is captured once for both."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -11,11 +12,41 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.training_loops import Loop
 
+Capability: TypeAlias = tuple[int, int]
+Alike: TypeAlias = Callable[[CapturedStep, Capability, Capability], bool]
+"""Whether a step that was captured for the first card would be captured the same for the second."""
+
+
+class ModelsByCard:
+    """A model for each card, captured anew where that is another."""
+
+    def __init__(
+        self, first: CapturedModel, capability: Capability, capture: Callable[[Capability], CapturedModel], alike: Alike
+    ) -> None:
+        """Begin with a model that was captured for a compute capability."""
+        self._capture, self._alike = capture, alike
+        self._captured = {capability: first}
+        self._known = {capability: first}
+
+    def of(self, capability: Capability) -> CapturedModel:
+        """Return the model for a card, always the same.
+
+        Raises:
+            CaptureError: capturing it failed.
+        """
+        if capability not in self._known:
+            known = self._captured.items()
+            same = next((each for there, each in known if self._alike(each.base, there, capability)), None)
+            if same is None:
+                self._captured[capability] = self._capture(capability)
+            self._known[capability] = CapturedOnCard(same, capability) if same else self._captured[capability]
+        return self._known[capability]
+
 
 class CapturedOnCard(CapturedModel):
     """A model whose steps are those of another, but for the compute capability for which they were captured."""
 
-    def __init__(self, original: CapturedModel, compute_capability: tuple[int, int]) -> None:
+    def __init__(self, original: CapturedModel, compute_capability: Capability) -> None:
         """Take a model whose attention and libraries choose the same on a card of that capability."""
         self._there = "cuda {}.{}".format(*compute_capability)
         self._capability = compute_capability

@@ -31,7 +31,7 @@ from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.policies.interface import Policy, is_search
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.policies_on_machine import PoliciesOnMachine
+from vdnnsim.study.policies_on_machine import CapturedFor, PoliciesOnMachine
 
 SCHEMA_VERSION: Final = 1
 _LARGEST_PRICE: Final = 1e6
@@ -84,20 +84,22 @@ def rank_machines(
     profiles: Sequence[Profile],
     prices: Prices | None = None,
     *,
+    captured_for: CapturedFor | None = None,
     first_where_it_fits: bool = False,
     done: Callable[[Offer | Unfit], object] = id,
     deadline: Deadline = NEVER,
 ) -> Ranking:
     """Replay the workload and the policies of a scenario on every machine, and rank the machines.
 
-    The machine of the scenario itself does not count. With prices the order is by cost. The first policy is taken
-    `first_where_it_fits`; else, and where it does not fit, the fastest. `done` gets what was found on each machine, the
-    likely answers first; the deadline is of all that is tried. A policy is tried on all machines before the next,
+    The machine of the scenario itself does not count. A model is captured for each card where `captured_for` does that.
+    With prices the order is by cost. The first policy is taken `first_where_it_fits`; else, and where it does not fit,
+    the fastest. `done` gets what was found on each machine, the likely answers first; the deadline is of all that is
+    tried. A policy is tried on all machines before the next,
     searches last, in equal shares of the time that is left.
     """
     # What does not fit a large card need not be tried on a small one.
     order = sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes)
-    cards = {at: PoliciesOnMachine.of(scenario, profiles[at]) for at in order}
+    cards = {at: PoliciesOnMachine.of(scenario, profiles[at], captured_for) for at in order}
     found: dict[int, Offer | Unfit] = {}
     known: dict[str, int] = {}
     policies = sorted(scenario.policies, key=is_search)

@@ -1,8 +1,8 @@
 """Policies tried one after the other on one machine of a ranking, until the time is over, and the fastest that fits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.machines import Offer, Unfit
@@ -13,6 +13,7 @@ from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.trust import certain_bytes, trust_in
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, ProfileError
@@ -32,6 +33,15 @@ from vdnnsim.units import ElementType, Precision, format_bytes
 _KEEPING_STATES: Final = frozenset(each.partition("(")[0] for each in (PLAIN, *POLICIES, *OF_CONVOLUTIONS, SEARCH))
 _SURE: Final = 0.9
 """Part of the memory of a plan that it takes on any card: workspaces and gaps differ."""
+
+
+CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
+"""Captures a model for the card of a machine."""
+
+
+def captured_on(scenario: Scenario, model: CapturedModel) -> Scenario:
+    """Return a scenario of a model as captured for another card, of the same batch."""
+    return replace(scenario, captured=model, workload=model.workload(model.base.batch_size))
 
 
 def _keeps_states(policy: Policy) -> bool:
@@ -56,8 +66,8 @@ class PoliciesOnMachine:
     untried: list[Policy] = field(default_factory=list)
 
     @classmethod
-    def of(cls, scenario: Scenario, profile: Profile) -> "PoliciesOnMachine":
-        """Return a machine on which nothing was tried."""
+    def of(cls, scenario: Scenario, profile: Profile, captured_for: CapturedFor | None = None) -> "PoliciesOnMachine":
+        """Return a machine on which nothing was tried, with the model as captured for its card."""
         try:
             server = suited(scenario, profile.server)
         except ProfileError as failure:
@@ -66,6 +76,8 @@ class PoliciesOnMachine:
             too_large = held_alone(scenario.captured.base, server)
             if too_large and all(map(_keeps_states, scenario.policies)):
                 return cls(profile, None, too_large)
+            if captured_for is not None:
+                scenario = captured_on(scenario, captured_for(profile.server))
         return cls(profile, replace(scenario, server=server))
 
     def try_policy(self, policy: Policy, deadline: Deadline, known: dict[str, int]) -> None:

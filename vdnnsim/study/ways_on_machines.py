@@ -8,17 +8,15 @@ computes the same step counts, no optimizer of 8 bits and no smaller batch. The 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from vdnnsim.analysis.answer import Way
 from vdnnsim.analysis.machines import Offer, Ranking, Unfit
 from vdnnsim.analysis.results import ScenarioResult, Setup, slowest_of
-from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
-from vdnnsim.hardware.server import Server
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
@@ -26,12 +24,11 @@ from vdnnsim.study.answer import ways_here
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.less_work import PLAIN
 from vdnnsim.study.machines import Prices, ranking_of
-from vdnnsim.study.policies_on_machine import held_alone, suited, trusted
+from vdnnsim.study.policies_on_machine import CapturedFor, captured_on, held_alone, suited, trusted
 from vdnnsim.study.replay_budget import RANKED_PER_S, SHARED, ReplayBudget, is_too_large
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
-CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
 OPERATIONS: Final = 25 * RANKED_PER_S
 """Of a ranking, by default."""
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
@@ -120,8 +117,7 @@ def _on(
         return Unfit(name, f"not tried in time: {scenario.policies[0].label}", undecided=True)
     if captured_for is not None:
         model = captured_for(profile.server)
-    workload = model.workload(model.base.batch_size)
-    return replace(scenario, server=server, captured=model, workload=workload)
+    return replace(captured_on(scenario, model), server=server)
 
 
 def _plain(

@@ -1,5 +1,6 @@
 """Captures of a notebook, made again for other cards and batches."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,26 @@ def test_machines_have_the_numbers_that_each_has_alone() -> None:
         alone = vdnnsim.simulate(step, name).to_pandas()
         for column in ("iteration_s", "allocated_bytes", "process_bytes"):
             assert ranked[column][name] == alone[column][0]
+
+
+def test_machines_under_a_policy_have_the_numbers_that_each_has_alone() -> None:
+    """As without one: the step of an H100 and of a T4 have other attention than that of an RTX 4090."""
+    step = vdnnsim.capture(Attention, TOKENS, precision="amp_float16")
+    names = ["h100_sxm", "rtx_4090", "t4"]
+    ranked = vdnnsim.machines(step, *names, policy="checkpoint").to_pandas().set_index("machine")
+    for name in names:
+        alone = vdnnsim.simulate(step, name, policy="checkpoint").to_pandas()
+        assert ranked["iteration_s"][name] == alone["iteration_s"][0]
+
+
+def test_a_copy_of_a_step_can_be_captured_again() -> None:
+    """A shallow or a deep one, at another batch."""
+    step = vdnnsim.capture(nn.Linear(3, 5), torch.ones(8, 3))
+    assert step.at_batch is not None
+    for again in (copy.copy(step), copy.deepcopy(step)):
+        assert again == step
+        assert again.at_batch is not None
+        assert again.at_batch(4) == step.at_batch(4)
 
 
 def test_a_step_without_attention_is_the_same_on_every_card() -> None:

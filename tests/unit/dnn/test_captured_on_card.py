@@ -6,7 +6,7 @@ import msgspec
 
 from tests.captured_steps import chain
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_on_card import CapturedOnCard
+from vdnnsim.dnn.captured_on_card import CapturedOnCard, ModelsByCard
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.training_loops import Loop
@@ -66,3 +66,21 @@ def test_it_can_be_pickled() -> None:
     again = pickle.loads(pickle.dumps(there))  # noqa: S301 - of this test
     assert again.workload(8) == there.workload(8)
     assert not again.can_be_of_any_batch
+
+
+def test_a_model_is_captured_once_for_all_cards_alike() -> None:
+    """Of an RTX 4090 and an L4, whose major version is that of an A100; an H100 has a capture of its own."""
+    captured: list[tuple[int, int]] = []
+
+    def capture(capability: tuple[int, int]) -> CapturedModel:
+        captured.append(capability)
+        return CapturedModel(step(4, capability))
+
+    first = CapturedModel(step(4, ADA))
+    models = ModelsByCard(first, ADA, capture, lambda _, one, other: one[0] == other[0])
+    assert models.of(ADA) is first
+    assert [models.of(each).base.compute_capability for each in ((8, 0), (9, 0), (9, 1))] == [(8, 0), (9, 0), (9, 1)]
+    assert models.of((8, 0)).original is first
+    assert models.of((9, 1)).original is models.of((9, 0))
+    assert models.of((9, 1)) is models.of((9, 1))
+    assert captured == [(9, 0)]
