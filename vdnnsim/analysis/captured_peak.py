@@ -47,7 +47,7 @@ def binding(trace: IterationTrace) -> tuple[str, tuple[tuple[str, int], ...]]:
 def _word(step: CapturedStep, number: int) -> str:
     storage = step.storages[number]
     if storage.kind is BufferKind.WEIGHTS:
-        return "parameters" if storage.given else "narrow copies of parameters"
+        return "parameters" if storage.given else "narrow copies of parameters, saved by forward"
     if storage.kind is BufferKind.OPTIMIZER_STATE:
         return f"states of {step.optimizer}"
     if storage.kind is BufferKind.WORKSPACE:

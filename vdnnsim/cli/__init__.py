@@ -21,6 +21,7 @@ try:
     import click
 
     from vdnnsim.cli.capture import capture
+    from vdnnsim.cli.captures import KEPT
     from vdnnsim.cli.catalog import doctor, examples, list_, new
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.devices import calibrate, validate
@@ -113,6 +114,11 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            kept = (*ctx.meta.get(KEPT, ()), *getattr(stop, "__notes__", ()))
+            if kept:
+                click.echo(f"\nkept {' and '.join(kept)}; the same command goes on from there", err=True)
+            raise
         except click.NoSuchOption as failure:
             meant = _MEANT.get(failure.option_name)
             if (

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.hardware.server import Server
 
+KEPT: Final = "vdnnsim.kept"
+"""Key of what a command has kept for the next one, in the meta of its context."""
 _DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
 
 
@@ -59,9 +61,12 @@ def captured_with_notice(requests: "Sequence[Request]", *, process: "Capturing |
     from calibration.capture.isolation import captured_together
 
     steps = []
+    context = click.get_current_context(silent=True)
     found = captured_together(requests, process=process)
     for request, (step, kept) in zip(requests, found, strict=False):
         if kept is None:
+            if context is not None:
+                context.meta[KEPT] = ("what was captured",)
             length = "" if request.tokens is None else f" of {request.tokens} tokens"
             size = f"at a batch of {request.batch_size}{length} in {request.precision.value}"
             slices = f", its loss in {request.loss_chunks} slices" if request.loss_chunks > 1 else ""

@@ -35,7 +35,8 @@ def cached_answer(
 ) -> Answer:
     """Return the answer as `answer`, from the user's cache where the same was answered before by the same code.
 
-    With a limit, what was not tried then is tried now, as much as takes so long.
+    With a limit, what was not tried then is tried now, as much as takes so long. What was tried until an interrupt is
+    kept, and its exception says so.
     """
     file = user_cache("answers") / f"{_digest(scenario)}.json"
     try:
@@ -45,7 +46,12 @@ def cached_answer(
     known = kept.answer
     if not known.ways or (limit and not kept.complete):
         budget = ReplayBudget(int(limit.seconds * PER_S) if limit else OPERATIONS, dict(kept.tried))
-        known = answer(scenario, result, types, found, budget)
+        try:
+            known = answer(scenario, result, types, found, budget)
+        except KeyboardInterrupt as stop:
+            keep(file, msgspec.json.encode(_Kept(kept.answer, tried=tuple(budget.known.items()))))
+            stop.add_note("what was tried")
+            raise
         keep(file, msgspec.json.encode(_Kept(known, budget.sufficed, tuple(budget.known.items()))))
     part_size = result.workload.part_size
     if any(way.iteration_s and way.batch_size != part_size and not way.loop.changes for way in known.ways):

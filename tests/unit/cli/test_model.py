@@ -1,7 +1,7 @@
 """`--model` in the place of a scenario; instead of a capture there is a chain made by hand, of any batch size."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,10 +13,12 @@ from calibration.capture.request import Request
 from tests.captured_steps import chain, sequences
 from tests.command_line import ROOT, csv_rows
 from tests.refusals import refusal as refused_with
+from vdnnsim.analysis.answer import Way
 from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError, InputError
+from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.units import Precision
 
 MODEL = ("--model", "timm:chain", "--batch", "4", "--hardware")
@@ -247,3 +249,38 @@ def test_a_model_that_cannot_be_captured_is_one_line(asked: list[Request], monke
     assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data"
     assert asked == []
     assert not Path("reports").exists()
+
+
+@pytest.mark.usefixtures("asked")
+def test_an_interrupted_answer_goes_on_from_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three ways, which are not tried again; what the command says is before click's last word."""
+    arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small")
+    once, tried = ReplayBudget.once, list[Way]()
+
+    def noted(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way]) -> Way:
+        def replayed() -> Way:
+            if len(tried) == 3:
+                raise KeyboardInterrupt
+            tried.append(asked)
+            return found()
+
+        return once(self, asked, operations, replayed)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(ReplayBudget, "once", noted)
+        done = vdnnsim(*arguments)
+    assert done.exit_code == 1
+    assert done.stderr.endswith(
+        "\nkept what was captured and what was tried; the same command goes on from there\n\nAborted!\n"
+    )
+    again: list[Way] = []
+
+    def listed(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way]) -> Way:
+        if asked not in self.known:
+            again.append(asked)
+        return once(self, asked, operations, found)
+
+    monkeypatch.setattr(ReplayBudget, "once", listed)
+    assert vdnnsim(*arguments).exit_code == 0
+    assert again
+    assert not {*again} & {*tried}
