@@ -28,7 +28,7 @@ test: lint
 test-pretend: $(PRETEND)/ready
 	grep -l mark.pretend tests/gpu/test_*.py tests/pretend/test_*.py | xargs -n 1 -P $(WORKERS) \
 		$(PRETEND)/bin/python -m calibration.pretend --hardware $(CARD) --copies delayed -- \
-		$(PRETEND)/bin/python -m pytest -q -m "pretend and not thorough" --timeout 300 -o session_timeout=
+		$(PRETEND)/bin/python -m pytest -q -m "pretend and not thorough" --timeout 300 -o session_timeout=1e9
 
 lint: $(VENV)/ready-to-test
 	$(BIN)/ruff check
