@@ -69,7 +69,7 @@ def _parallel(replays: AnswerReplays) -> str:
     tokens = f" --tokens {step.sample_elements}" if step.sample == "sequence" else ""
     words = f"{tokens} --precision {step.precision.value} --hardware {server}"
     command = f"vdnnsim parallel {step.model} --batch {batch_size}{words}"
-    return f"`{command}`, with `--inputs` where they need it"
+    return f"`{command}`, with `--inputs`, `--image` and `--optimizer` as they are here, if any"
 
 
 def states_bytes(step: CapturedStep) -> int:
