@@ -4,6 +4,7 @@ A sequence of requests is an iteration as the pool sees it: keys are buffers, po
 sequence at once, so that online models and those that plan ahead have the same interface.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -63,6 +64,28 @@ class Overflow:
     short_bytes: int = 0
     lacking_bytes: int = 0
     tries: int = 0
+
+
+def fullest_overflow(
+    requests: Sequence[Request], keys: int, capacity_bytes: int, granule_bytes: int, lacking_bytes: int
+) -> Overflow:
+    """Return the overflow, by so many bytes, of the request with which most is in use by keys below a number."""
+    held, most_bytes, in_use_bytes = dict[int, int](), 0, 0
+    found = Overflow(0, (), capacity_bytes, 0)
+    for position, request in enumerate(requests):
+        if request.key >= keys:
+            continue
+        in_use_bytes -= held.pop(request.key, 0)
+        if request.nbytes is None:
+            continue
+        nbytes, left_bytes = round_up(request.nbytes, granule_bytes), capacity_bytes - in_use_bytes
+        if in_use_bytes + nbytes > most_bytes:
+            most_bytes = in_use_bytes + nbytes
+            largest_bytes = min(max(0, nbytes - lacking_bytes), left_bytes)
+            found = Overflow(position, tuple(held), left_bytes, largest_bytes)
+        held[request.key] = nbytes
+        in_use_bytes += nbytes
+    return found
 
 
 def round_up(nbytes: int, granule_bytes: int) -> int:

@@ -167,7 +167,8 @@ def _served(
     """Return the requests of each iteration, how they are served, and what is reserved before."""
     settings = settings_of(limits.model)
     if settings is not None and settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
-        return _reserved(replace(plan, policy="", passes=(), certificate=None, memory_model=None), limits)
+        found = _reserved(replace(plan, policy="", passes=(), certificate=None, memory_model=None), limits)
+        return found.iterations, found.answer, found.memory
     iterations = _iterations(plan, limits, pieces)
     return iterations, _serve(plan, limits, [*chain.from_iterable(iterations)]), None
 

@@ -1,10 +1,15 @@
 """Units of a plan: what a live loop allocates from one pool of PyTorch's allocator."""
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Step
+from vdnnsim.memory.packing import Lifetime
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.segments import LARGEST_SMALL_BYTES
+from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.operations import Allocate, Compute, Prefetch
 from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -47,6 +52,19 @@ def units_of(plan: TrainingPlan, boundaries: AbstractSet[int] | None) -> dict[in
                 pass
     begin = leading_operations(plan)
     return {at: unit for at, unit in units.items() if at >= begin}
+
+
+def large_blocks(asked: Sequence[Asked], granule_bytes: int) -> list[tuple[int, Lifetime]]:
+    """Return the blocks of an iteration that are not small, and the operation at which each is allocated."""
+    found, living = list[tuple[int, Lifetime]](), dict[int, int]()
+    for at, (operation, request) in enumerate(asked):
+        if request.nbytes is None:
+            if (block := living.pop(request.key, None)) is not None:
+                found[block] = found[block][0], found[block][1]._replace(last=at)
+        elif (nbytes := round_up(request.nbytes, granule_bytes)) > LARGEST_SMALL_BYTES and not request.stream:
+            living[request.key] = len(found)
+            found.append((operation, Lifetime(nbytes, at, len(asked))))
+    return found
 
 
 def _windows(step: Step, boundaries: AbstractSet[int] | None) -> dict[int, Unit]:

@@ -17,15 +17,16 @@ from functools import cached_property
 from itertools import chain, count, takewhile
 from typing import Final, NamedTuple
 
+from vdnnsim.memory.caching import CachingAllocator, pytorch_allocator
 from vdnnsim.memory.live_segments import LiveSegments
 from vdnnsim.memory.packing import Lifetime, most_live_bytes
 from vdnnsim.memory.private_pools import Cut, PrivatePools
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.requests import Overflow, Placed, Request, fullest_overflow
 from vdnnsim.memory.segments import LARGEST_SMALL_BYTES, OWN_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
-from vdnnsim.plans.pool_units import Unit, units_of
+from vdnnsim.plans.pool_units import Unit, large_blocks, units_of
 from vdnnsim.plans.repetition import (
     first_products,
     free_blocks,
@@ -35,9 +36,12 @@ from vdnnsim.plans.repetition import (
     whole_pages,
 )
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.plans.unit_moves import UnitMoves
 
 SIZES: Final = tuple(LARGEST_SMALL_BYTES << at for at in range(6))
 """Of blocks, above each of which what they lack is counted."""
+MOST_MOVES: Final = 3
+"""How often units of a layout are moved to other pools."""
 STATES: Final = 1
 """The private pool of optimizer states; those of blocks follow."""
 
@@ -67,11 +71,12 @@ class ReservedMemory:
 
 
 class Reserved(NamedTuple):
-    """The requests of several iterations, the first with those of a reservation, and how they are served."""
+    """The requests of several iterations, the first with those of a reservation, which end before `begin`."""
 
     iterations: list[list[Asked]]
     answer: Placed | Overflow
     memory: ReservedMemory
+    begin: int
 
     def after(self, tries: int) -> "Reserved":
         return self._replace(memory=replace(self.memory, tries=tries))
@@ -117,7 +122,7 @@ class Reserving:
                 if isinstance(cut, int):
                     lacking.append(cut)
                     continue
-                found = self._with(cut, self._first_state)
+                found = self._with_moves(cut)
                 if isinstance(found.answer, Placed):
                     return found.after(tries)
                 lacking.append(_lacking_bytes(found))
@@ -125,9 +130,29 @@ class Reserving:
         if self._first_state is not None and isinstance((amid := self._with(_WHOLE, None)).answer, Placed):
             return amid.after(tries + 1)
         short_bytes, lacking_bytes = self._short_bytes(whole.memory), max(1, lacking_bytes)
-        overflow = self._overflow(whole, lacking_bytes)
+        requests = [each.request for each in chain.from_iterable(whole.iterations)]
+        buffers, granule_bytes = len(self.plan.buffers), self.granule_bytes
+        overflow = fullest_overflow(requests, buffers, self.capacity_bytes, granule_bytes, lacking_bytes)
         answer = replace(overflow, short_bytes=short_bytes, lacking_bytes=lacking_bytes, tries=tries)
         return whole._replace(answer=answer)
+
+    def _with_moves(self, cut: Cut) -> Reserved:
+        """Serve the requests, and again with units in other pools where theirs have no room."""
+        found, units = self._with(cut, self._first_state), [self._units.get(operation) for operation, _ in self._blocks]
+        blocks = [(unit, life) for unit, (_, life) in zip(units, self._blocks, strict=True)]
+        for _ in range(MOST_MOVES):
+            if isinstance(found.answer, Placed):
+                break
+            memory, asked = found.memory, [*chain.from_iterable(found.iterations)]
+            moves = UnitMoves(asked, found.begin, memory.segments, memory.pools, self._units, blocks)
+            if not (moved := moves.moved(self._allocator(), self.granule_bytes)):
+                break
+            cut = cut._replace(pools={**cut.pools, **{unit: max(0, pool - STATES) for unit, pool in moved.items()}})
+            found = self._with(cut, self._first_state)
+        return found
+
+    def _allocator(self) -> CachingAllocator:
+        return pytorch_allocator(self.capacity_bytes + self._other_bytes, self.granule_bytes, self.settings)
 
     def _short_bytes(self, memory: ReservedMemory) -> int:
         """Return what blocks lack beside given buffers and states, wherever they lie; 0 where there is enough.
@@ -147,29 +172,10 @@ class Reserving:
 
         return max(0, *map(lacking_bytes, SIZES))
 
-    def _overflow(self, whole: Reserved, lacking_bytes: int) -> Overflow:
-        """Return the overflow of the request with which most is in use, by so many bytes."""
-        held, most_bytes, in_use_bytes = dict[int, int](), 0, 0
-        found = Overflow(0, (), self.capacity_bytes, 0)
-        for position, (_, request) in enumerate(chain.from_iterable(whole.iterations)):
-            if request.key >= len(self.plan.buffers):
-                continue
-            in_use_bytes -= held.pop(request.key, 0)
-            if request.nbytes is None:
-                continue
-            nbytes, left_bytes = round_up(request.nbytes, self.granule_bytes), self.capacity_bytes - in_use_bytes
-            if in_use_bytes + nbytes > most_bytes:
-                most_bytes = in_use_bytes + nbytes
-                largest_bytes = min(max(0, nbytes - lacking_bytes), left_bytes)
-                found = Overflow(position, tuple(held), left_bytes, largest_bytes)
-            held[request.key] = nbytes
-            in_use_bytes += nbytes
-        return found
-
     def _with(self, cut: Cut, first_state: int | None) -> Reserved:
         """Serve the requests; PyTorch's own pool has what private ones leave."""
         segments = {STATES + pool if pool else 0: sizes for pool, sizes in cut.segments.items()}
-        pools = {unit: STATES + cut.pools[unit] for unit in set(self._units.values()) if unit in cut.pools}
+        pools = {unit: STATES + pool for unit in set(self._units.values()) if (pool := cut.pools.get(unit, 0))}
         head, *iterations = self._after_head
         of_operation = {at: pools[unit] for at, unit in self._units.items() if unit in pools}
         rest = [[_in_pool(each, of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
@@ -186,8 +192,7 @@ class Reserving:
             rest[0] = rest[0][:first_state] + updated + rest[0][self._end_of_states :]
         small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
         states_bytes = self._reserved_bytes(states, small=False)
-        other_bytes = 0 if self.live is None else self.live.other_bytes
-        left_bytes = self.capacity_bytes + other_bytes - small_bytes - states_bytes
+        left_bytes = self.capacity_bytes + self._other_bytes - small_bytes - states_bytes
         left_bytes -= self._reserved_bytes(head, small=False) + self._streams_bytes
         own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(segments.values())), self.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
@@ -202,10 +207,14 @@ class Reserving:
         taking = (Asked(where, Request(key, nbytes, pool=pool)) for key, pool, nbytes in sizes)
         freeing = (Asked(where, Request(key, None)) for key, _, _ in sizes)
         rest[0] = [*head, *taking, *freeing, *rest[0]]
-        return Reserved(rest, self.serve([*chain.from_iterable(rest)]), memory)
+        return Reserved(rest, self.serve([*chain.from_iterable(rest)]), memory, len(head) + 2 * len(sizes))
 
     def _reserved_bytes(self, asked: Iterable[Asked], *, small: bool) -> int:
         return reserved_bytes((each.request for each in asked), self.granule_bytes, self.settings, small=small)
+
+    @property
+    def _other_bytes(self) -> int:
+        return 0 if self.live is None else self.live.other_bytes
 
     @cached_property
     def _streams_bytes(self) -> int:
@@ -267,16 +276,7 @@ class Reserving:
     @cached_property
     def _blocks(self) -> list[tuple[int, Lifetime]]:
         """The large blocks of the second iteration, and the operation at which each is allocated."""
-        asked = self._after_head[min(2, len(self.iterations))]
-        found, living = list[tuple[int, Lifetime]](), dict[int, int]()
-        for at, (operation, request) in enumerate(asked):
-            if request.nbytes is None:
-                if (block := living.pop(request.key, None)) is not None:
-                    found[block] = found[block][0], found[block][1]._replace(last=at)
-            elif (nbytes := round_up(request.nbytes, self.granule_bytes)) > LARGEST_SMALL_BYTES and not request.stream:
-                living[request.key] = len(found)
-                found.append((operation, Lifetime(nbytes, at, len(asked))))
-        return found
+        return large_blocks(self._after_head[min(2, len(self.iterations))], self.granule_bytes)
 
     @cached_property
     def _units(self) -> Mapping[int, Unit]:

@@ -24,9 +24,10 @@ from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.placement import DoesNotFit, Placement, asked_by_iteration, place_plan
-from vdnnsim.plans.pool_units import Use
+from vdnnsim.plans.pool_units import Unit, Use
 from vdnnsim.plans.reserved_memory import STATES, Reserving
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.plans.unit_moves import UnitMoves
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.units import MIB
 
@@ -133,6 +134,28 @@ def test_private_pools_are_tried_where_one_segment_has_gaps(step: CapturedStep) 
     reserved = [each.request for each in found.iterations[0] if each.request.key >= len(plan_of(step).buffers)]
     private_bytes = sum(map(sum, found.memory.segments.values()))
     assert sum(each.nbytes or 0 for each in reserved) == found.memory.own_bytes + private_bytes
+
+
+@pytest.mark.parametrize("moves", [1, 99])
+def test_units_move_where_their_pool_has_no_room(
+    step: CapturedStep, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if blocks found room in PyTorch's own pool alone, beside private segments, once units moved so often."""
+    asked_of, made = list[int](), len(plan_of(step).buffers)
+
+    def moved(found: UnitMoves, *_: object) -> dict[Unit, int]:
+        asked_of.append(len(found.asked))
+        return dict.fromkeys(found.units.values(), 0 if len(asked_of) >= moves else STATES + 1)
+
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        private = [each.request.key < made for each in asked if each.request.pool > STATES]
+        return served(asked) if private and not any(private) else Overflow(len(asked) - 1, (), 0, 0)
+
+    monkeypatch.setattr(UnitMoves, "moved", moved)
+    found = reserving(step, 200, serve).reserved()
+    assert isinstance(found.answer, Placed) is (moves == 1)
+    assert not found.memory.pools
+    assert bool(found.memory.segments) is (moves == 1)
 
 
 @pytest.mark.parametrize(("mib", "short_mib"), [(60, 22), (81, 2), (82, 0)])
