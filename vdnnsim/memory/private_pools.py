@@ -29,7 +29,7 @@ MOST_SIZES: Final = 4
 MOST_SEGMENTS: Final = 16
 MOST_LAYOUTS: Final = 12
 """That are tried: of a hundred plans of transformers with room, four have none by so many."""
-VARIANTS: Final = ((True, 3 / 4, 0), (True, 1 / 2, 1), (False, 3 / 4, 1))
+VARIANTS: Final = ((True, 1 / 2, 0), (True, 1 / 4, 1), (False, 1 / 2, 1))
 """Whether PyTorch's own pool is filled first, the part of what no block needs that is left for gaps, and the order."""
 MOST_SPARE: Final = 1 / 16
 """Of a segment, what is left for gaps at most."""
