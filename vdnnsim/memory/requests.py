@@ -4,7 +4,7 @@ A sequence of requests is an iteration as the pool sees it: keys are buffers, po
 sequence at once, so that online models and those that plan ahead have the same interface.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -64,6 +64,18 @@ class Overflow:
     short_bytes: int = 0
     lacking_bytes: int = 0
     tries: int = 0
+
+
+def most_in_use_bytes(requests: Iterable[Request], granule_bytes: int) -> int:
+    """Return the most bytes that are in use at once, wherever they lie."""
+    held, most_bytes, in_use_bytes = dict[int, int](), 0, 0
+    for request in requests:
+        in_use_bytes -= held.pop(request.key, 0)
+        if request.nbytes is not None:
+            held[request.key] = round_up(request.nbytes, granule_bytes)
+            in_use_bytes += held[request.key]
+            most_bytes = max(most_bytes, in_use_bytes)
+    return most_bytes
 
 
 def fullest_overflow(

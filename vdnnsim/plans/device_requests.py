@@ -25,6 +25,12 @@ class Asked(NamedTuple):
     operation: int
     request: Request
 
+    def in_pool(self, pool: int) -> "Asked":
+        """Return what is asked of a private pool; 0 for the one that it asks. Other streams have pools of their own."""
+        if not pool or self.request.nbytes is None or self.request.stream:
+            return self
+        return self._replace(request=self.request._replace(pool=pool))
+
 
 _OF_MEMORY: Final = frozenset(
     {operations.Allocate, operations.Alias, operations.Release, operations.AllocateExtent, operations.ReleaseExtent}

@@ -16,7 +16,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.memory.models import place
-from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, most_in_use_bytes, round_up
 from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostOverflow, Pool, walk_host
@@ -30,6 +30,12 @@ from vdnnsim.units import format_bytes
 
 ITERATIONS: Final = 3
 """After so many PyTorch's pool rarely grows; on pretended GPUs most scripts' did not after the second."""
+
+
+ENOUGH: Final = (9 / 8, 5 / 4, 3 / 2, 2)
+"""Memory over what is live at once, as a factor, that is reserved where it is enough."""
+AMPLE: Final = 3 / 4
+"""Of the memory, that so much must be within."""
 
 
 class PlacedChange(NamedTuple):
@@ -181,16 +187,25 @@ def _reserved(plan: TrainingPlan, limits: MemoryLimits) -> Reserved:
     # Under other settings blocks are not cut as live ones were.
     live = limits.live if settings == replace(DEFAULTS, preallocated=True) else None
     roomy = replace(limits, device_bytes=limits.device_bytes + (live.other_bytes if live else 0))
-    return Reserving(
+    iterations, pool_bytes = _iterations(plan, limits, Pieces(plan)), limits.pool_bytes(plan)
+    reserving = Reserving(
         plan,
-        _iterations(plan, limits, Pieces(plan)),
-        limits.pool_bytes(plan),
+        iterations,
+        pool_bytes,
         limits.granule_bytes,
         settings,
         lambda asked: _serve(plan, roomy, asked),
         limits.boundaries,
         live,
-    ).reserved()
+    )
+    # Where there is ample memory, no more is reserved than is needed.
+    needed_bytes = most_in_use_bytes((each.request for each in chain.from_iterable(iterations)), limits.granule_bytes)
+    for enough_bytes in (int(part * needed_bytes) for part in ENOUGH):
+        if enough_bytes > AMPLE * pool_bytes:
+            break
+        if (found := replace(reserving, capacity_bytes=enough_bytes).in_one()) is not None:
+            return found
+    return reserving.reserved()
 
 
 def _iterations(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:

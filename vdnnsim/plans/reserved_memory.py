@@ -17,7 +17,6 @@ from functools import cached_property
 from itertools import chain, count, takewhile
 from typing import Final, NamedTuple
 
-from vdnnsim.memory.caching import CachingAllocator, pytorch_allocator
 from vdnnsim.memory.live_segments import LiveSegments
 from vdnnsim.memory.packing import Lifetime, most_live_bytes
 from vdnnsim.memory.private_pools import Cut, PrivatePools
@@ -103,6 +102,12 @@ class Reserving:
     boundaries: AbstractSet[int] | None = None
     live: LiveSegments | None = None
 
+    def in_one(self) -> Reserved | None:
+        """Return the reservation of one segment if every request has room in it and no other is taken."""
+        found = self._with(_WHOLE, self._first_state)
+        fits = isinstance(found.answer, Placed) and found.answer.pool_bytes <= self._most_bytes
+        return found if fits and found.memory.own_bytes else None
+
     def reserved(self) -> Reserved:
         """Return the first reservation with room for every request.
 
@@ -130,9 +135,8 @@ class Reserving:
         if self._first_state is not None and isinstance((amid := self._with(_WHOLE, None)).answer, Placed):
             return amid.after(tries + 1)
         short_bytes, lacking_bytes = self._short_bytes(whole.memory), max(1, lacking_bytes)
-        requests = [each.request for each in chain.from_iterable(whole.iterations)]
         buffers, granule_bytes = len(self.plan.buffers), self.granule_bytes
-        overflow = fullest_overflow(requests, buffers, self.capacity_bytes, granule_bytes, lacking_bytes)
+        overflow = fullest_overflow(_requests(whole), buffers, self.capacity_bytes, granule_bytes, lacking_bytes)
         answer = replace(overflow, short_bytes=short_bytes, lacking_bytes=lacking_bytes, tries=tries)
         return whole._replace(answer=answer)
 
@@ -145,14 +149,11 @@ class Reserving:
                 break
             memory, asked = found.memory, [*chain.from_iterable(found.iterations)]
             moves = UnitMoves(asked, found.begin, memory.segments, memory.pools, self._units, blocks)
-            if not (moved := moves.moved(self._allocator(), self.granule_bytes)):
+            if not (moved := moves.moved(self._most_bytes, self.granule_bytes, self.settings)):
                 break
             cut = cut._replace(pools={**cut.pools, **{unit: max(0, pool - STATES) for unit, pool in moved.items()}})
             found = self._with(cut, self._first_state)
         return found
-
-    def _allocator(self) -> CachingAllocator:
-        return pytorch_allocator(self.capacity_bytes + self._other_bytes, self.granule_bytes, self.settings)
 
     def _short_bytes(self, memory: ReservedMemory) -> int:
         """Return what blocks lack beside given buffers and states, wherever they lie; 0 where there is enough.
@@ -178,10 +179,10 @@ class Reserving:
         pools = {unit: STATES + pool for unit in set(self._units.values()) if (pool := cut.pools.get(unit, 0))}
         head, *iterations = self._after_head
         of_operation = {at: pools[unit] for at, unit in self._units.items() if unit in pools}
-        rest = [[_in_pool(each, of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
+        rest = [[each.in_pool(of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
         states = list[Asked]()
         if first_state is not None:
-            updated = [_in_pool(each, STATES) for each in rest[0][first_state : self._end_of_states]]
+            updated = [each.in_pool(STATES) for each in rest[0][first_state : self._end_of_states]]
             # What it frees was allocated before, unless its pool was.
             made = set[int]()
             for each in updated:
@@ -192,7 +193,7 @@ class Reserving:
             rest[0] = rest[0][:first_state] + updated + rest[0][self._end_of_states :]
         small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
         states_bytes = self._reserved_bytes(states, small=False)
-        left_bytes = self.capacity_bytes + self._other_bytes - small_bytes - states_bytes
+        left_bytes = self._most_bytes - small_bytes - states_bytes
         left_bytes -= self._reserved_bytes(head, small=False) + self._streams_bytes
         own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(segments.values())), self.settings)
         if own_bytes < OWN_SEGMENT_BYTES:
@@ -213,8 +214,9 @@ class Reserving:
         return reserved_bytes((each.request for each in asked), self.granule_bytes, self.settings, small=small)
 
     @property
-    def _other_bytes(self) -> int:
-        return 0 if self.live is None else self.live.other_bytes
+    def _most_bytes(self) -> int:
+        """Of all segments, those of other tensors among them."""
+        return self.capacity_bytes + (0 if self.live is None else self.live.other_bytes)
 
     @cached_property
     def _streams_bytes(self) -> int:
@@ -286,14 +288,12 @@ class Reserving:
 _WHOLE: Final = Cut({}, {})
 
 
+def _requests(found: Reserved) -> list[Request]:
+    return [each.request for each in chain.from_iterable(found.iterations)]
+
+
 def _lacking_bytes(found: Reserved) -> int:
     """Return by how much the largest free block is too small for the request that fails."""
     assert isinstance(found.answer, Overflow)
-    wanted = [*chain.from_iterable(found.iterations)][found.answer.position].request.nbytes
+    wanted = _requests(found)[found.answer.position].nbytes
     return max(1, (wanted or 0) - found.answer.largest_free_bytes)
-
-
-def _in_pool(asked: Asked, pool: int) -> Asked:
-    if not pool or asked.request.nbytes is None or asked.request.stream:
-        return asked
-    return asked._replace(request=asked.request._replace(pool=pool))

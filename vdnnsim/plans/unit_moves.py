@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vdnnsim.memory.caching import CachingAllocator
+from vdnnsim.memory.caching import pytorch_allocator
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.packing import Lifetime
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.segments import LARGEST_SMALL_BYTES
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.pool_units import Unit
 
@@ -40,8 +41,9 @@ class UnitMoves:
     units: Mapping[int, Unit]
     blocks: Sequence[tuple[Unit | None, Lifetime]]
 
-    def moved(self, allocator: CachingAllocator, granule_bytes: int) -> dict[Unit, int]:
+    def moved(self, capacity_bytes: int, granule_bytes: int, settings: AllocatorSettings) -> dict[Unit, int]:
         """Return units and the pools in which they have room, up to the first that has none anywhere."""
+        allocator = pytorch_allocator(capacity_bytes, granule_bytes, settings)
         held, found, private = dict[int, Block](), dict[Unit, int](), self.segments.keys() - {0}
         for position, (operation, request) in enumerate(self.asked):
             if request.nbytes is None:

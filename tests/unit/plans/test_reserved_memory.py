@@ -18,6 +18,7 @@ from vdnnsim.dnn.step import BufferKind, Role
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.live_segments import LiveBlock, LiveSegment, LiveSegments
 from vdnnsim.memory.live_segments import Use as BlockUse
+from vdnnsim.memory.models import place
 from vdnnsim.memory.private_pools import PrivatePools
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.memory.settings import AllocatorSettings
@@ -86,14 +87,47 @@ def with_limits(step: CapturedStep, mib: int) -> Placement | DoesNotFit:
 
 
 def test_one_segment_is_reserved_where_it_has_room_for_all(step: CapturedStep) -> None:
-    """What is left of 141 MiB beside a segment of small blocks, in whole pages of 2 MiB."""
-    found = with_limits(step, 141)
+    """What is left of 101 MiB beside a segment of small blocks, in whole pages of 2 MiB."""
+    found = with_limits(step, 101)
     assert isinstance(found, Placement)
     assert found.reserved is not None
-    assert found.reserved.own_bytes == 138 * MIB
+    assert found.reserved.own_bytes == 98 * MIB
     assert found.reserved.small_bytes == SMALL_BYTES
     assert not found.reserved.pools
-    assert found.pool_bytes == 140 * MIB
+    assert found.pool_bytes == 100 * MIB
+
+
+@pytest.mark.parametrize(("mib", "own_mib"), [(121, 88), (119, 116)])
+def test_of_ample_memory_no_more_is_reserved_than_needed(step: CapturedStep, mib: int, own_mib: int) -> None:
+    """80 MiB are live at once and some KiB, with an eighth above 90: no more than 3/4 of 121 MiB, more of 119 MiB.
+
+    Of 90 MiB 88 are whole pages beside the segment of small blocks, of 119 MiB 116.
+    """
+    found = with_limits(step, mib)
+    assert isinstance(found, Placement)
+    assert found.reserved is not None
+    assert found.reserved.own_bytes == own_mib * MIB
+
+
+def test_ample_memory_is_reserved_whole_where_less_has_no_room(
+    step: CapturedStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if gaps took more than there is twice: of 400 MiB, what is left beside the segment of small blocks."""
+    monkeypatch.setattr(Reserving, "in_one", lambda _: None)
+    found = with_limits(step, 400)
+    assert isinstance(found, Placement)
+    assert found.reserved is not None
+    assert found.reserved.own_bytes == 398 * MIB
+
+
+@pytest.mark.parametrize(("mib", "fits"), [(82, True), (81, False), (11, False)])
+def test_one_segment_is_enough_if_no_other_is_taken(step: CapturedStep, mib: int, *, fits: bool) -> None:
+    """80 MiB are live at once beside a segment of 2 MiB for small blocks; of 81 MiB whole pages leave 78."""
+
+    def serve(asked: Sequence[Asked]) -> Placed | Overflow:
+        return place([each.request for each in asked], AHEAD, 400 * MIB, 512)
+
+    assert (reserving(step, mib, serve).in_one() is not None) is fits
 
 
 def test_blocks_of_another_stream_have_segments_of_their_own(step: CapturedStep) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from vdnnsim.memory.caching import pytorch_allocator
 from vdnnsim.memory.packing import Lifetime
 from vdnnsim.memory.requests import Request
 from vdnnsim.memory.settings import AllocatorSettings
@@ -37,7 +36,7 @@ def moved(requests: Sequence[tuple[int, int, int | None, int]], pools: Mapping[U
     ]
     segments = {pool: [mib * MIB] for pool, mib in SEGMENTS.items()}
     found = UnitMoves([*reserving, *freeing, *asked], 2 * len(SEGMENTS), segments, pools, units, blocks)
-    return found.moved(pytorch_allocator(170 * MIB, 512, AllocatorSettings(preallocated=True)), 512)
+    return found.moved(170 * MIB, 512, AllocatorSettings(preallocated=True))
 
 
 def test_a_unit_moves_to_the_smallest_free_block_that_is_large_enough() -> None:
