@@ -22,7 +22,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 LEFT: Final = (1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Parts of the memory that plans leave free, until one has room."""
-LACKING: Final = 8
+LACKING: Final = 4
 """How much more is left than the first plan lacked: one that leaves a little more would lack as much."""
 NARROW: Final = 1 / 128
 """Part of the memory by which plans with and without room differ, below which nothing between is searched for."""
