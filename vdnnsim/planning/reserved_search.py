@@ -2,8 +2,9 @@
 
 Whether a plan has room among addresses is a matter of a few MiB in gaps, and of what PyTorch's allocator makes of them.
 So plans for less and less memory are searched until one has room, and then plans for memory between that and the least
-for which one had none, by halves, for as long as that may make the step faster. As segments take more than what lies in
-them, of every plan about as much, searches are for that much less from the first plan on that lacks nothing else.
+for which one had none, by halves, for as long as that may make the step faster; first for even less where the plan is
+far from the bound. As segments take more than what lies in them, of every plan about as much, searches are for that
+much less from the first plan on that lacks nothing else.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -68,13 +69,20 @@ class ReservedSearch:
         self._most_bytes, self._begun = nbytes, self.effort.left
         # Gaps took nothing: of whole buffers one for less may be faster, where so many are badly filled.
         fits = self._search(nbytes)
+        roomy, more_bytes = None, nbytes
         for less_bytes in self._amounts(nbytes):
             if self._is_over or (fits and self._is_within(FAR)):
                 return
+            before_s = self.found_s
             if self._search(less_bytes) and not fits:
-                self._search_between(less_bytes, nbytes)
-                return
-            nbytes = less_bytes
+                if self.found_s < before_s:
+                    roomy = less_bytes, more_bytes
+                # As above, one for even less may be faster than the first with room.
+                if before_s < inf or self._is_within(FAR):
+                    break
+            more_bytes = less_bytes
+        if roomy is not None:
+            self._search_between(*roomy)
 
     def _search_between(self, roomy_bytes: int, nbytes: int) -> None:
         """Search in more memory than one for which a plan has room, and less than one for which none has."""

@@ -85,10 +85,21 @@ def test_the_fastest_plan_is_taken_if_it_has_room() -> None:
 
 @pytest.mark.parametrize(("roomy_bytes", "seconds"), [(305, 10), (303, 12)])
 def test_plans_for_less_are_searched_until_one_has_room_and_then_for_more(roomy_bytes: int, seconds: float) -> None:
-    """That for 302 B, a 64th less, has; between it and 306 B is one for 304 B, and nothing is narrower than a 128th."""
+    """That for 302 B, a 64th less, has; between it and 306 B is one for 304 B, and nothing is narrower than a 128th.
+
+    It takes 12 s, more than 1.1 times the bound of 9.5 s, so that one for 297 B is looked at, which takes longer.
+    """
     found, searched = search(places := Addresses(roomy_bytes))
     assert seconds_of(found) == pytest.approx(seconds)
-    assert places.asked == searched == [306, 302, 304]
+    assert places.asked == [306, 302, 304]
+    assert searched == [306, 302, 297, 304]
+
+
+def test_a_plan_near_the_bound_is_followed_by_those_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 s are less than 1.3 times the bound."""
+    monkeypatch.setattr(reserved_search, "FAR", 1.3)
+    _, searched = search(Addresses(305))
+    assert searched == [306, 302, 304]
 
 
 def test_a_plan_as_fast_as_one_that_keeps_all_ends_the_search() -> None:
@@ -99,12 +110,14 @@ def test_a_plan_as_fast_as_one_that_keeps_all_ends_the_search() -> None:
 
 
 def test_what_segments_take_is_left_to_them() -> None:
-    """Beside 7 B of segments, plans for 299 B may have room, and eight times as much is left, which a quarter is.
+    """Beside 7 B of segments, plans for 299 B may have room, and four times as much is left, which an eighth is.
 
-    So half of what is left above the least memory, 292 B, is: 295 B, and then plans for 297 and 298 B have room.
+    So half of what is left above the least memory, 292 B, is: 295 B, which is far from the bound, as all are. For 293 B
+    there is no plan, and those for 297 and 298 B have room.
     """
     found, searched = search(places := Addresses(299, 7))
-    assert places.asked == searched == [306, 295, 297]
+    assert places.asked == [306, 295, 297]
+    assert searched == [306, 295, 293, 297]
     assert found.found_s < 25
 
 
