@@ -113,6 +113,10 @@ class Effort:
         """Return what is left less some steps that follow."""
         return replace(self, end=self.end - steps, reserved=self.reserved + steps)
 
+    def at_least(self, steps: float) -> "Effort":
+        """Return what is left, or so many steps from now on."""
+        return replace(self, end=max(self.end, self.spent + steps))
+
     @property
     def with_grace(self) -> "Effort":
         """That of a search that has no result yet."""

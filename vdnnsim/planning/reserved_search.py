@@ -31,6 +31,8 @@ MOST_ORDERS: Final = 3
 """Orders with which the next search begins."""
 SHARE: Final = 0.3
 """Of the effort that is left, for a search by bytes, and at least half as much of all of it."""
+MOST_LATE: Final = 3
+"""Searches without effort while no plan has room."""
 FAR: Final = 1.1
 """Factor to the bound below which a plan for all of the memory is fast enough."""
 
@@ -69,10 +71,12 @@ class ReservedSearch:
         self._most_bytes, self._begun = nbytes, self.effort.left
         # Gaps took nothing: of whole buffers one for less may be faster, where so many are badly filled.
         fits = self._search(nbytes)
-        roomy, more_bytes = None, nbytes
+        roomy, more_bytes, late = None, nbytes, MOST_LATE
         for less_bytes in self._amounts(nbytes):
             if self._is_over or (fits and self._is_within(FAR)):
-                return
+                if self.found is not None or self.effort.is_cut or not late:
+                    return
+                late -= 1
             before_s = self.found_s
             if self._search(less_bytes) and not fits:
                 if self.found_s < before_s:
@@ -132,8 +136,10 @@ class ReservedSearch:
         return best.seconds >= self.found_s * (1 - NEAR) or self._has_room(planner, best)
 
     def _part(self) -> Effort:
-        left = self.effort.left
-        return self.effort.part(max(SHARE, min(1.0, SHARE / 2 * self._begun / left))) if 0 < left < inf else self.effort
+        if self.effort.left == inf:
+            return self.effort
+        least = SHARE / 2 * self._begun
+        return self.effort.part(SHARE).at_least(least if self.found is None else min(least, self.effort.left))
 
     def _has_room(self, planner: Planner, made: Candidate) -> bool:
         """Place a plan, and return whether it has room; it is the best then."""

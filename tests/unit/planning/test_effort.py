@@ -55,3 +55,10 @@ def test_without_a_limit_it_never_ends() -> None:
     assert (UNLIMITED.left, UNLIMITED.part(0.1).left, UNLIMITED.but(5).left) == (inf, inf, inf)
     assert not UNLIMITED.is_over
     assert Effort.until(Deadline.after(-1.0)).is_over
+
+
+def test_so_many_steps_are_left_at_least() -> None:
+    """Of 10 steps 4 are spent: 3 are left in any case, 8 beyond its end."""
+    effort = Effort(10)
+    effort.spend(4)
+    assert [effort.at_least(each).left for each in (3, 8)] == [6, 8]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.planning.test_fitting import Places, fitting
 from vdnnsim.planning import reserved_search
+from vdnnsim.planning.deadline import NEVER
 from vdnnsim.planning.effort import RESERVED, UNLIMITED, Effort
 from vdnnsim.planning.fitting import Candidate
 from vdnnsim.planning.planner import Planner
@@ -150,7 +151,7 @@ def test_where_the_fastest_is_far_from_the_bound_less_is_searched_for(monkeypatc
 
 
 def test_each_search_has_a_part_of_the_effort_that_is_left() -> None:
-    """The first 0.3 of 1000 steps; the second, as four tries took 240, 0.3 of 760, and the third at least 150."""
+    """The first 0.3 of 1000 steps; the second, as four tries took 240, 0.3 of 760, and those from the third on 150."""
     parts, effort = list[float](), Effort(1000)
 
     def by_bytes(nbytes: int, part: Effort, _known: object) -> Planner:
@@ -159,13 +160,13 @@ def test_each_search_has_a_part_of_the_effort_that_is_left() -> None:
 
     ReservedSearch(by_bytes, Addresses(0), effort).search(306)
     assert 4 * RESERVED * KERNELS == 240
-    assert parts == pytest.approx([300, 228, 156, 150, 40])
+    assert parts == pytest.approx([300, 228, 156, 150, 150])
 
 
-def test_a_search_ends_with_its_effort() -> None:
+def test_a_search_ends_with_an_effort_that_was_cut() -> None:
     """Four tries to place ten kernels."""
-    effort = Effort(4 * RESERVED * KERNELS)
-    found, searched = search(places := Addresses(0), effort)
+    tries = 4 * RESERVED * KERNELS
+    found, searched = search(places := Addresses(0), Effort.until(NEVER, 2 * tries, tries))
     assert found.found is None
     assert (places.asked, searched) == ([306], [306])
 
@@ -190,3 +191,10 @@ def test_a_plan_that_a_search_finds_again_is_not_placed_again() -> None:
 
     ReservedSearch(by_bytes, places := Addresses(0), UNLIMITED).search(306)
     assert (places.asked, len(searched)) == ([306], 5)
+
+
+@pytest.mark.parametrize(("roomy_bytes", "expected"), [(0, [306, 302, 297, 294]), (303, [306, 302])])
+def test_while_no_plan_has_room_some_are_searched_for_without_effort(roomy_bytes: int, expected: list[int]) -> None:
+    """The first took more than its 200 steps: by then that for 302 B, and where it has no room two more."""
+    _, searched = search(Addresses(roomy_bytes), Effort(200))
+    assert searched == expected
