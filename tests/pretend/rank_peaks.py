@@ -82,11 +82,15 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
         if not wanted.layout.is_replicated:
             # Else the optimizer would have the old ones.
             with replaced(torch.__future__, "_swap_module_params_on_conversion", value=wanted.has_pipeline):
+                if not wanted.has_pipeline:
+                    # They lie in what sharding has left, which a process that shards on `meta` has not.
+                    iteration.batches = ()
                 iteration.model.to("meta")
                 forget_shards(iteration.model)
                 gc.collect()
                 torch.cuda.empty_cache()
                 iteration.model.to_empty(device="cpu" if wanted.layout.offloads else "cuda")
+                iteration = iteration if wanted.has_pipeline else iteration.of(wanted)
         torch.cuda.reset_peak_memory_stats()
         for _ in range(ITERATIONS):
             iteration.run(lambda _: None)

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from vdnnsim.cost.pytorch_workspace import searched_bytes
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.step import BufferKind, Role
 from vdnnsim.errors import PolicyError
@@ -38,8 +39,13 @@ _OF_MEMORY: Final = frozenset(
 """Operations that change memory; testing the type first is faster than matching all operations."""
 
 
-_POOLS: Final = {(Stream.COMMUNICATION, BufferKind.WEIGHT_GRADIENT): 2}
-"""FSDP gathers weights on one stream and reduces gradients on another; PyTorch's allocator has pools for each."""
+_OTHERS: Final = 1
+"""The stream, for the allocator, of all that is not of the compute stream, as what FSDP gathers or copies from the
+host."""
+_REDUCED: Final = 2
+"""That on which FSDP scatters sums of gradients, and casts them."""
+_SUMMED: Final = 3
+"""That on which it sums them over copies of the model, and casts them then."""
 
 
 def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int, pieces: Pieces) -> list[Asked]:
@@ -47,12 +53,13 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
     aliases: set[int] = set()
     # Pieces held of buffers of which extents were released.
     held: dict[int, set[int]] = {}
+    reduced = _streams_of_gradients(plan)
     for position, operation in enumerate(plan.operations):
         if type(operation) not in _OF_MEMORY:
             continue
         match operation:
             case operations.Allocate(buffer=buffer, stream=stream):
-                pool = _POOLS.get((stream, plan.buffers[buffer].kind), int(stream is not Stream.COMPUTE))
+                pool = 0 if stream is Stream.COMPUTE else reduced.get(buffer, _OTHERS)
                 asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes, stream=pool)))
             case operations.Alias(buffer=buffer):
                 aliases.add(buffer)
@@ -72,6 +79,29 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
                 nbytes = _held_bytes(pieces.ranges(buffer), left, extent_granule_bytes(model, granule_bytes))
                 asked.append(Asked(position, Request(buffer, nbytes, resizes=True)))
     return asked
+
+
+def _streams_of_gradients(plan: TrainingPlan) -> dict[int, int]:
+    """Return by buffer the stream of what FSDP reduces, of whose memory PyTorch's allocator has pools by stream.
+
+    Source: github.com/pytorch/pytorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_reduce).
+    """
+    gradients = (each for each in range(len(plan.buffers)) if plan.buffers[each].kind is BufferKind.WEIGHT_GRADIENT)
+    found = dict.fromkeys(gradients, _REDUCED)
+    # By buffer, the stream on which a kernel casts it.
+    cast = dict[int, int]()
+    for each in plan.operations:
+        if not isinstance(each, operations.Communicate) or each.stream is not Stream.COMMUNICATION:
+            continue
+        kind = None if each.collective is None else each.collective.kind
+        if kind is CollectiveKind.REDUCE_SCATTER:
+            found |= dict.fromkeys(each.writes, _REDUCED)
+            cast |= dict.fromkeys(each.writes, _REDUCED)
+        elif kind is CollectiveKind.ALL_REDUCE:
+            cast |= dict.fromkeys(cast.keys() & {*each.writes}, _SUMMED)
+        elif kind is None and (made := [cast[buffer] for buffer in each.reads if buffer in cast]):
+            found |= dict.fromkeys(each.writes, max(made))
+    return found
 
 
 def _held_bytes(ranges: Sequence[range], held: Collection[int], granule_bytes: int) -> int:
