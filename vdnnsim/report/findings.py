@@ -6,6 +6,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shorta
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.captured_step import model_name
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
@@ -121,10 +122,16 @@ def _answer(result: ScenarioResult) -> str:
 
 
 def whose(workload: Workload, gpus: int) -> str:
-    """Return what has a throughput: ` of all GPUs`, or ` of one rank` of several; empty for one GPU."""
+    """Return what has a throughput: ` of all GPUs`, or ` of one rank` of several; empty for one GPU.
+
+    Ranks that split layers compute the same samples: ` of 2 ranks`.
+    """
     if gpus > 1:
         return " of all GPUs"
-    return " of one rank" if isinstance(workload, CapturedWorkload) and workload.captured.ranks > 1 else ""
+    if not isinstance(workload, CapturedWorkload) or workload.captured.ranks == 1:
+        return ""
+    together = parse_layout(workload.captured.parallel).tensor if workload.captured.parallel else 1
+    return " of one rank" if together == 1 else f" of {together} ranks"
 
 
 def comparison(result: ScenarioResult) -> str:

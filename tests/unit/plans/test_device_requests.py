@@ -19,14 +19,13 @@ SCATTER, SUM, GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE,
 
 def streams(text: str, kinds: Sequence[CollectiveKind | None]) -> list[int]:
     """Those of the buffers in order, where collectives of a script are of these kinds, or with None kernels."""
-    plan, left = script(text), list(kinds)
-    made = []
-    for each in plan.operations:
-        if isinstance(each, Communicate) and each.collective is not None:
-            kind = left.pop(0)
-            made.append(replace(each, collective=kind and structs.replace(each.collective, kind=kind)))
-        else:
-            made.append(each)
+    plan, left = script(text), iter(kinds)
+    made = [
+        replace(each, collective=(kind := next(left)) and structs.replace(each.collective, kind=kind))
+        if isinstance(each, Communicate) and each.collective is not None
+        else each
+        for each in plan.operations
+    ]
     ready = with_communication(with_operations(plan, made))
     asked = device_requests(ready, MemoryModel.PYTORCH, 1, Pieces(ready))
     return [each.request.stream for each in asked if each.request.nbytes is not None]

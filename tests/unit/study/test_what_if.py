@@ -108,14 +108,17 @@ def test_wrong_settings_are_refused_in_one_line(folder: Path, setting: str, mess
 
 
 def test_the_throughput_of_one_of_several_ranks_is_said_to_be(tmp_path: Path) -> None:
-    """All eight together have more, which `parallel` says; a GPU alone has its own."""
-    for ranks in (1, 8):
-        step = msgspec.structs.replace(sharded(), ranks=ranks)
+    """All eight together have more, which `parallel` says; a GPU alone has its own.
+
+    Two that split layers compute the same samples.
+    """
+    for ranks, layout, whose in ((1, "", ""), (8, "", "one rank"), (8, "fsdp=4,tp=2", "2 ranks")):
+        step = msgspec.structs.replace(sharded(), ranks=ranks, parallel=layout)
         scenario = scenario_of(CapturedModel(step), "x", shipped_profile("rtx_4090_x8"), (PyTorch(),))
         settings = ["gpu.memory=20GiB"]
         changed = change_result(scenario, what_if(scenario, tmp_path, settings, known_policies()), settings, "")
         result = run_scenario(scenario)
         (said,) = conclusions(result)
-        assert ("throughput of one rank" in html_text(result)) is (ranks > 1)
+        assert (f"throughput of {whose}" in html_text(result)) is (ranks > 1)
         # The title of a column may end on the next line.
-        assert [f"{sign} of one" in text for text, sign in ((str(changed), "/s"), (said, "/s"))] == [ranks > 1] * 2
+        assert [f"/s of {whose[:3]}" in text for text in (str(changed), said)] == [ranks > 1] * 2
