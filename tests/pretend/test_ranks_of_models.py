@@ -72,7 +72,7 @@ def of_transformers(name: str) -> Any:  # noqa: ANN401 - a model; its library ha
     ],
 )
 def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtests) -> None:
-    """What is reserved may be off by up to a tenth where optimizer states lie among blocks of another size (zero1)."""
+    """What is reserved may be off by a tenth under zero1, where DDP cuts its buckets anew in the second iteration."""
     for layout in layouts.split():
         parsed = parse_layout(layout)
         samples = 2 if parsed.pipeline > 1 else 8
