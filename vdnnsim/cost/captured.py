@@ -38,12 +38,14 @@ MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
 _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
-_PLANE: Final = 2
+_PLANE, _MAP = 2, 4
 _SUM: Final = "aten.sum.dim_IntList"
 _COPIES: Final = ("aten._to_copy.default", "aten.copy_.default")
 _CLONE: Final = "aten.clone.default"
 _GROUP_NORM: Final = "aten.native_group_norm"
 _BROADCASTING: Final = frozenset({"add", "sub", "mul", "div", "where", "masked_fill"})
+_CAT: Final = "aten.cat.default"
+_RESAMPLING: Final = ("aten.upsample_", "aten.avg_pool2d_backward", "aten.max_pool2d_with_indices_backward")
 _FLOATS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _SAFE_SOFTMAX: Final = "aten._safe_softmax.default"
 _TENSOR_CORES: Final = {
@@ -74,7 +76,7 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         sizes = step.tensors[first[0].memory].shape if first else ()
         shared = _shared_sum(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())
-        single = single_elements(workload, operation)
+        single = single_elements(workload, operation, channels_last=channels_last)
         work = operation.work, operation.bytes_moved, operation.copied_bytes
         key = element_type, role, work, flop, operation.name, sizes, shared, single
         if key not in known:
@@ -109,14 +111,21 @@ def _shared_sum(workload: CapturedWorkload, operation: StepOperation, multiproce
     return sum_of_rows(x, y, multiprocessors, capability)
 
 
-def single_elements(workload: CapturedWorkload, operation: StepOperation) -> int:
+def single_elements(workload: CapturedWorkload, operation: StepOperation, *, channels_last: bool = False) -> int:
     """Return how many elements a kernel takes one at a time (`vdnnsim.cost.thread_limits`); 0 if it loads words.
 
-    A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none.
+    A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none. Tensors are concatenated
+    in words where more than one dimension lies together.
     """
     name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
     if name.startswith(_GROUP_NORM):
         return prod(tensors[0].shape)
+    if name.startswith(_RESAMPLING):
+        return max(prod(each.shape) for each in tensors)
+    if name == _CAT:
+        x, y = tensors[0].shape, tensors[-1].shape
+        is_inner = x[:-1] == y[:-1] or (channels_last and len(x) == _MAP and x[2:] == y[2:])
+        return prod(y) if is_inner else 0
     is_arithmetic = name.removeprefix("aten.").partition(".")[0].rstrip("_") in _BROADCASTING
     if not (is_arithmetic or name in (*_COPIES, _CLONE)):
         return 0

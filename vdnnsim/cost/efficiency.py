@@ -24,7 +24,13 @@ from vdnnsim.cost.fused_attention import FUSED, AttentionKernel
 from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.rate_origins import RatedModel
 from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
-from vdnnsim.cost.thread_limits import group_normalization_wait_s
+from vdnnsim.cost.thread_limits import (
+    group_normalization_wait_s,
+    joined_sum_wait_s,
+    normalization_wait_s,
+    single_elements_s,
+    threads_s,
+)
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.cost.workspace import FLOAT_BYTES
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
@@ -154,13 +160,15 @@ class EfficiencyCosts(MachineCosts):
         channels = sizes[1] if kind is OperatorKind.NORMALIZATION and len(sizes) > 1 else 0
         if is_own and channels and not last:
             return self._gpu.cost(lambda gpu: gpu.own_normalization_s(nbytes, sizes, is_gradient=is_gradient), nbytes)
-        elements, parts = work.elements, work.summed_parts
-
-        def streamed(gpu: EfficientGpu) -> float:
-            layout = {"channels_last": last, "is_own": is_own}
-            return gpu.stream_s(kind, nbytes, channels, elements=elements, summed_parts=parts, **layout)
-
-        return self._gpu.cost(streamed, nbytes)
+        count = self._server.gpu.multiprocessors
+        least_s = threads_s(work, count, channels_last=last)
+        if channels and not last:
+            least_s = max(least_s, normalization_wait_s(sizes, count, is_gradient=is_gradient))
+        joined_s = joined_sum_wait_s(work.summed_parts)
+        layout = {"channels_last": last, "is_own": is_own}
+        return self._gpu.cost(
+            lambda gpu: gpu.stream_s(kind, nbytes, channels, least_s=least_s, **layout) + joined_s, nbytes
+        )
 
 
 def _group_norm_s(gpu: EfficientGpu, nbytes: int, elements: int, *, is_gradient: bool) -> float:
@@ -172,7 +180,8 @@ def _group_norm_s(gpu: EfficientGpu, nbytes: int, elements: int, *, is_gradient:
     p, summed_bytes = gpu.parameters, 2 * nbytes // 5 if is_gradient else nbytes // 3
     seconds = group_normalization_wait_s(elements, gpu.multiprocessors) + p.launch_overhead_s
     seconds += summed_bytes / (gpu.dram_bytes_per_s * p.normalization_dram_fraction)
-    return seconds + gpu.stream_s(OperatorKind.POINTWISE, nbytes - summed_bytes, elements=elements)
+    least_s = single_elements_s(elements, gpu.multiprocessors)
+    return seconds + gpu.stream_s(OperatorKind.POINTWISE, nbytes - summed_bytes, least_s=least_s)
 
 
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:

@@ -28,6 +28,7 @@ _WITHOUT_ROWS: Final = {
     "softmax_dram_fraction": "row_normalization_dram_fraction",
     "scatter_dram_fraction": "pointwise_dram_fraction",
     "tensor_tf32_weights_flop_fraction": "tensor_weights_flop_fraction",
+    "cudnn": "",
 }
 """Parameters that a profile may leave out, and what then stands in for them."""
 _OF_STAND_IN: Final = {"row_normalization_gradient_dram_fraction": 3 / 5}
@@ -63,10 +64,11 @@ class EfficiencyParameters:
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
             depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several
             channels, too, where tensor cores do not compute them.
-        depthwise_strided_flop_fraction: the same of their data gradients with a stride, channels last.
+        depthwise_strided_flop_fraction: the same of their data gradients with a stride, channels last, before cuDNN 9.
         product_dram_fraction: fraction of DRAM bandwidth at which operands of products and convolutions move.
         winograd_dram_fraction: the same of Winograd's transforms.
         pointwise_dram_fraction and so on: the same of each `OperatorKind`; copies are casts and transpositions, too.
+        cudnn: major version of cuDNN by which kernels are chosen, that of the rows that told them.
 
     A profile whose rows do not tell them leaves out the score width, and what other attention, gradients, softmax and
     scatters reach, which then is what attention, forward, normalizations of rows and pointwise kernels do; but for
@@ -113,6 +115,7 @@ class EfficiencyParameters:
     pooling_dram_fraction: float
     pooling_gradient_dram_fraction: float
     update_dram_fraction: float
+    cudnn: float = 8.0
 
     @classmethod
     def from_mapping(cls, name: str, values: Mapping[str, float]) -> "EfficiencyParameters":

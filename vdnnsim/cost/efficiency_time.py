@@ -23,7 +23,9 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
                  before Ampere for no groups; channels last for weight gradients and the data gradients of strides, and
                  all else if a group has fewer than 32 channels that do not divide 32. Channels of a group are then
                  padded to 32, but in gradients channels last. So PyTorch 1.12 (cuDNN 8.3) computes gradients and
-                 PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
+                 PyTorch 2.4 (cuDNN 9) forward passes. With cuDNN 9 tensor cores compute all gradients, and strided
+                 depthwise ones are no slower: profiled steps of RegNetY-3.2GF, ResNeSt-50d and GhostNet on an H200; of
+                 cards before Hopper that was not measured.
     stream       bytes at the fraction of bandwidth of its kind (`OperatorKind`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
                  multiprocessors busy; so it is of N, H, W, C, too, turned around before and after, where channels do
@@ -46,20 +48,21 @@ from functools import cached_property
 from typing import Final
 
 from vdnnsim.cost.convolution_shape import (
+    GROUPED_GRADIENTS,
     TILE_CHANNELS,
     ConvolutionShape,
-    is_packed,
+    copied_bytes_last,
     multiple,
+    multiplies_groups_last,
     operand_bytes,
     summed_parts_bytes,
     tiled,
-    unaligned_bytes,
 )
 from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
 from vdnnsim.cost.fused_attention import AttentionKernel, attention_work
 from vdnnsim.cost.power_limit import clock_within_limit
-from vdnnsim.cost.thread_limits import joined_sum_wait_s, normalization_wait_s, single_elements_s
+from vdnnsim.cost.thread_limits import normalization_wait_s, single_elements_s
 from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED, winograd_points, winograd_tiles
 from vdnnsim.dnn.layers import Phase
@@ -130,8 +133,7 @@ class EfficientGpu:
         *,
         channels_last: bool = False,
         is_own: bool = False,
-        elements: int = 0,
-        summed_parts: int = 0,
+        least_s: float = 0.0,
     ) -> float:
         """Return the seconds of a kernel that moves bytes.
 
@@ -141,8 +143,7 @@ class EfficientGpu:
             channels: of a batch normalization that sums; 0 for others, and in inference.
             channels_last: whether maps are N, H, W, C.
             is_own: whether the normalization is PyTorch's own.
-            elements: which threads take one at a time; 0 where they load words.
-            summed_parts: that each thread of the last block of a sum of rows adds up.
+            least_s: seconds of its threads, however fast DRAM is (`vdnnsim.cost.thread_limits`).
         """
         p, busy, turned_s = self.parameters, 1.0, 0.0
         known = kind is OperatorKind.NORMALIZATION and not channels
@@ -152,9 +153,7 @@ class EfficientGpu:
         elif channels:
             busy = channels / (self.multiprocessors * math.ceil(channels / self.multiprocessors))
             turned_s = self._turned_s(_TURNED_PASSES * nbytes) if channels_last else 0.0
-        traffic_s = nbytes / (self._dram(fraction) * busy)
-        seconds = max(traffic_s, single_elements_s(elements, self.multiprocessors)) + joined_sum_wait_s(summed_parts)
-        return turned_s + seconds + p.launch_overhead_s
+        return turned_s + max(nbytes / (self._dram(fraction) * busy), least_s) + p.launch_overhead_s
 
     def own_normalization_s(self, nbytes: int, sizes: tuple[int, ...], *, is_gradient: bool) -> float:
         """Return the seconds of PyTorch's own batch normalization; forward reads X twice and writes Y."""
@@ -163,7 +162,8 @@ class EfficientGpu:
         seconds += summed_bytes / self._dram(p.normalization_dram_fraction)
         if is_gradient:
             return seconds
-        return seconds + self.stream_s(OperatorKind.POINTWISE, nbytes - summed_bytes, elements=math.prod(sizes))
+        least_s = single_elements_s(math.prod(sizes), self.multiprocessors)
+        return seconds + self.stream_s(OperatorKind.POINTWISE, nbytes - summed_bytes, least_s=least_s)
 
     def convolution_s(
         self,
@@ -176,8 +176,9 @@ class EfficientGpu:
     ) -> float:
         """Return the seconds of one phase of a convolution, its bias included; `shape` is that of one group."""
         seconds = self._bias_s(element_type, shape, phase, groups)
-        if groups > 1 and not self._multiplies_groups(element_type, shape, phase, groups, channels_last=channels_last):
-            return seconds + self._direct_s(element_type, shape, phase, groups, channels_last=channels_last)
+        last = channels_last
+        if groups > 1 and not self._multiplies_groups(element_type, shape, phase, groups, channels_last=last):
+            return seconds + self._direct_s(element_type, shape, phase, groups, channels_last=last)
         nbytes = operand_bytes(element_type, shape, groups)
         if not self.has_tensor_cores(element_type):
             product = gemm_product(shape, groups, phase)
@@ -186,7 +187,8 @@ class EfficientGpu:
                 return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
             return seconds + direct_s
         if channels_last:
-            seconds += self._turned_s(2 * unaligned_bytes(element_type, shape, groups), element_type)
+            copied = copied_bytes_last(element_type, shape, phase, groups, self.parameters.cudnn)
+            seconds += self._turned_s(2 * copied, element_type)
         elif not shape.is_plain_product:
             seconds += self._turned_s(2 * nbytes, element_type)
         product = gemm_product(*tiled(element_type, shape, groups), phase)
@@ -261,14 +263,9 @@ class EfficientGpu:
         if shape.c == 1 or not self.has_tensor_cores(element_type):
             return shape.c > 1
         # Bfloat16 came with Ampere.
-        is_before_ampere = ElementType.BFLOAT16 not in self.flop_per_s
-        if is_before_ampere or not channels_last:
-            return not is_before_ampere
-        if is_packed(shape, groups):
-            return True
-        if phase is Phase.BACKWARD_WEIGHTS or (phase is Phase.BACKWARD_DATA and shape.stride != (1, 1)):
+        if ElementType.BFLOAT16 not in self.flop_per_s:
             return False
-        return TILE_CHANNELS % shape.c == 0 or shape.c > TILE_CHANNELS
+        return not channels_last or multiplies_groups_last(shape, phase, groups, self.parameters.cudnn)
 
     def _direct_s(
         self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, *, channels_last: bool
@@ -280,7 +277,7 @@ class EfficientGpu:
             channels = shape.c if channels_last else channels
             if channels_last and shape.c == 1:
                 parts_bytes = summed_parts_bytes(element_type, shape.n, groups * shape.k, shape.kernel)
-        elif phase is Phase.BACKWARD_DATA and channels_last and shape.stride != (1, 1):
+        elif phase is Phase.BACKWARD_DATA and channels_last and shape.stride != (1, 1) and p.cudnn < GROUPED_GRADIENTS:
             fraction = p.depthwise_strided_flop_fraction
             channels = min(max(shape.c, _FEWEST_STRIDED), _MOST_STRIDED)
         flop = groups * shape.flop * channels / shape.c
@@ -295,5 +292,6 @@ class EfficientGpu:
         if not y_bytes or phase is Phase.BACKWARD_DATA:
             return 0.0
         if phase is Phase.FORWARD:
-            return self.stream_s(OperatorKind.POINTWISE, 2 * y_bytes, elements=groups * shape.y_elements)
+            least_s = single_elements_s(groups * shape.y_elements, self.multiprocessors)
+            return self.stream_s(OperatorKind.POINTWISE, 2 * y_bytes, least_s=least_s)
         return self.stream_s(OperatorKind.REDUCTION, y_bytes)
