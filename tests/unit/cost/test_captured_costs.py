@@ -186,12 +186,19 @@ def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
         ("aten._to_copy.default", ((4, 8), "float32"), ((4, 8), "float16"), 0),
         ("aten.copy_.default", ((4, 8), "float32"), ((4, 8), "float32"), 0),
         ("aten.native_group_norm.default", ((4, 8), "float32"), ((4, 8), "float32"), 32),
+        ("aten.cat.default", ((4, 4), "float16"), ((4, 8), "float16"), 32),
+        ("aten.cat.default", ((2, 8), "float16"), ((4, 8), "float16"), 0),
+        ("aten.upsample_nearest2d.default", ((1, 2, 2, 2), "float32"), ((1, 2, 4, 4), "float32"), 32),
+        ("aten.avg_pool2d_backward.default", ((1, 2, 2, 2), "float16"), ((1, 2, 4, 4), "float16"), 32),
     ],
 )
 def test_what_loads_no_words(
     name: str, x: tuple[tuple[int, ...], str], y: tuple[tuple[int, ...], str], elements: int
 ) -> None:
-    """What broadcasts, reads several types, turns a tensor around or widens its type takes elements one at a time."""
+    """What broadcasts, reads several types, turns a tensor around or widens its type takes elements one at a time.
+
+    So does what joins rows, but not what stacks them, and what takes the elements of windows.
+    """
     step = reading(name, x[0], y[0])
     of_types = [
         msgspec.structs.replace(each, element_type=kind)
@@ -199,6 +206,13 @@ def test_what_loads_no_words(
     ]
     workload = CapturedWorkload.of(msgspec.structs.replace(step, tensors=(*step.tensors[:-2], *of_types)))
     assert single_elements(workload, workload.step.operations[2]) == elements
+
+
+def test_channels_are_joined_element_by_element_where_they_lie_last() -> None:
+    """Two channels of 4 x 4 of each of two images to three: 96 elements; where channels lie apart, in words."""
+    workload = CapturedWorkload.of(reading("aten.cat.default", (2, 2, 4, 4), (2, 3, 4, 4)))
+    found = [single_elements(workload, workload.step.operations[2], channels_last=last) for last in (True, False)]
+    assert found == [96, 0]
 
 
 def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -> None:

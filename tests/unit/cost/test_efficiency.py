@@ -103,6 +103,49 @@ def test_kernels_that_take_one_element_at_a_time_and_sums_of_several_blocks() ->
     assert taken == {(1, forward): 1.0, (2, forward): 2.0, (1, backward): 2.0, (2, backward): 1.0}
 
 
+def test_batch_normalization_of_cudnn_waits_for_its_loads_where_channels_lie_apart() -> None:
+    """3072 B take 3 s; a channel of 5.12e9 elements is 10^7 loads of 690 cycles at 1.83 GHz, in backward twice.
+
+    Two channels of two multiprocessors keep both busy. Channels last nothing waits.
+    """
+    model, many, wait_s = costs(), (5120, 2, 1000, 1000), 1e7 * 690 / 1.83e9
+    times = {
+        name: model.kernel(KernelWork(f"aten.{name}.default", HALF, {}, 3072, many)).seconds
+        for name in ("cudnn_batch_norm", "cudnn_batch_norm_backward")
+    }
+    assert times == pytest.approx({"cudnn_batch_norm": 1 + wait_s, "cudnn_batch_norm_backward": 1 + 2 * wait_s})
+    even = (5120, 4, 1000, 1000)
+    last = model.laid_out(channels_last=True).kernel(KernelWork("aten.cudnn_batch_norm.default", HALF, {}, 3072, even))
+    assert last.seconds == 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("operator", "elements", "first_s", "last_s"),
+    [
+        ("avg_pool2d", 46e9, 5.0, 46 / 5.6),
+        ("max_pool2d_with_indices", 46e9, 5.0, 46 / 5.6),
+        ("avg_pool2d_backward", 2.7e9, 5.0, 5.0),
+        ("max_pool2d_with_indices_backward", 6.8e9, 5.0, 5.0),
+        ("upsample_nearest2d_backward", 6e9, 5.0, 5.0),
+        ("upsample_nearest2d", 28e9, 5.0, 5.0),
+        ("_adaptive_avg_pool2d", 0, 2.0, 2.0),
+    ],
+)
+def test_pooling_takes_the_elements_of_its_windows(
+    operator: str, elements: float, first_s: float, last_s: float
+) -> None:
+    """2048 B take 2 s; two multiprocessors take, in 5 s, 46e9 elements of windows, 2.8 in place of 4.6 channels last.
+
+    Of gradients they take 2.7e9, 6.8e9 and 6e9 elements in 5 s, of others, as of upsampling, 28e9.
+    """
+    is_windowed = not operator.endswith("backward") and "pool2d" in operator
+    flop = {Arithmetic.ELEMENTWISE: int(elements)} if is_windowed else {}
+    work = KernelWork(f"aten.{operator}.default", HALF, flop, 2048, elements=0 if is_windowed else int(elements))
+    model = costs()
+    found = [model.laid_out(channels_last=last).kernel(work).seconds for last in (False, True)]
+    assert found == pytest.approx([1 + first_s, 1 + last_s])
+
+
 def test_a_group_normalization_sums_and_then_broadcasts() -> None:
     """3072 B of X, X and Y: 1 s for sums at half of 2048 B/s, 2 s for Y; 5120 B of backward are 2 s and 3 s.
 

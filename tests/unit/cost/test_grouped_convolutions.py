@@ -87,3 +87,45 @@ def test_groups_are_computed_directly_before_ampere_and_as_products_of_maps_that
     assert OLDER.convolution_s(HALF, group, Phase.FORWARD, groups=8) == 2305.0
     assert AMPERE.convolution_s(HALF, group, Phase.FORWARD, groups=8) == pytest.approx(1297 + 136 + 2)
     assert OLDER.convolution_s(ElementType.FLOAT32, group, Phase.FORWARD, groups=8) == pytest.approx(2593)
+
+
+@pytest.mark.parametrize(
+    ("channels", "phase", "stride", "copies"),
+    [
+        (48, Phase.BACKWARD_WEIGHTS, 1, 3.1),
+        (64, Phase.BACKWARD_WEIGHTS, 1, 1.0),
+        (24, Phase.BACKWARD_DATA, 1, 3.1),
+        (64, Phase.BACKWARD_DATA, 2, 1.0),
+    ],
+)
+def test_from_cudnn_9_on_tensor_cores_compute_all_gradients_of_copied_groups(
+    channels: int, phase: Phase, stride: int, copies: float
+) -> None:
+    """A gradient takes what it takes where maps lie as N, C, H, W, whose X, Y and W are turned around: as many copies.
+
+    Each reads and writes them at 1024 B/s. Where channels come in no 32, here 24 and 48, they are padded as well, which
+    takes 3.1 times as long.
+    """
+    newer = replace(AMPERE, parameters=replace(AMPERE.parameters, cudnn=9.0))
+    group = replace(_group(channels), stride=(stride, stride))
+    turned_bytes = 8 * 2 * (group.x_elements + group.y_elements + group.w_elements)
+    first = newer.convolution_s(HALF, group, phase, groups=8)
+    last = newer.convolution_s(HALF, group, phase, groups=8, channels_last=True)
+    assert last == pytest.approx(first + (copies - 1) * 2 * turned_bytes / 1024)
+
+
+def test_from_cudnn_9_on_strided_depthwise_gradients_have_the_rate_of_others() -> None:
+    """Eight channels of 4 x 4 pixels of Y: 8 x 16 x 9 x 2 FLOPs at half of 4096 take 1.125 s.
+
+    Before it they count twice, at least 2 channels of a group: 2 x 2304 / 512 = 9 s.
+    """
+    slow = replace(AMPERE.parameters, depthwise_strided_flop_fraction=0.125)
+    group = replace(_group(1), stride=(2, 2))
+    times = [
+        replace(AMPERE, parameters=replace(slow, cudnn=version)).convolution_s(
+            HALF, group, Phase.BACKWARD_DATA, groups=8, channels_last=True
+        )
+        for version in (8.0, 9.0)
+    ]
+    # 8 x 2 (64 + 16 + 9) B of X, Y and W at 1024 B/s take 1.39 s, longer than the arithmetic.
+    assert times == pytest.approx([1 + 9, 1 + 1424 / 1024])
