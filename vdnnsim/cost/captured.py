@@ -44,6 +44,7 @@ _COPIES: Final = ("aten._to_copy.default", "aten.copy_.default")
 _CLONE: Final = "aten.clone.default"
 _GROUP_NORM: Final = "aten.native_group_norm"
 _BROADCASTING: Final = frozenset({"add", "sub", "mul", "div", "where", "masked_fill"})
+_FUSED_ADAM: Final = "aten._fused_adam"
 _CAT: Final = "aten.cat.default"
 _RESAMPLING: Final = ("aten.upsample_", "aten.avg_pool2d_backward", "aten.max_pool2d_with_indices_backward")
 _FLOATS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -120,6 +121,9 @@ def single_elements(workload: CapturedWorkload, operation: StepOperation, *, cha
     name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
     if name.startswith(_GROUP_NORM):
         return prod(tensors[0].shape)
+    if name.startswith(_FUSED_ADAM):
+        pairs = zip(operation.operands, tensors, strict=True)
+        return sum(prod(each.shape) for operand, each in pairs if operand.role is Role.WEIGHTS)
     if name.startswith(_RESAMPLING):
         return max(prod(each.shape) for each in tensors)
     if name == _CAT:

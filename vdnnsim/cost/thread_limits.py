@@ -16,6 +16,8 @@
                     Concatenations and upsampling take elements so, too.
     windows         pooling looks at each element of each window, and finds its place; its gradients, and those of
                     upsampling, go through the windows of each element of dX.
+    updates         Adam in one kernel computes a root and quotients for each parameter in float32: where states are
+                    in 16 bits that takes longer than their traffic.
 
 Source: github.com/pytorch/pytorch, aten/src/ATen/native/cuda: Normalization.cuh, group_norm_kernel.cu, Reduce.cuh,
 CUDALoops.cuh, Copy.cu.
@@ -40,8 +42,11 @@ _ELEMENTS_OF: Final = {
     "avg_pool2d_backward": 0.27e9,
     "max_pool2d_with_indices_backward": 0.68e9,
     "upsample_nearest2d_backward": 0.6e9,
+    "_fused_adam_": 1.2e9,
+    "_fused_adamw_": 1.2e9,
 }
-"""The same of operators that look for more than one element: of dX, of upsampling of dY. Our own profiled training
+"""The same of operators that do more for each element: of dX, of upsampling of dY, of parameters, 2.36e9 of which our
+own fused AdamW updates in 14.8 ms on an H200, in bfloat16. Our own profiled training
 steps of Inception v3, ResNeSt-50d and HRNet-W64 on an H200, float16, in which gradients of average pooling take 32 to
 54 elements a nanosecond in both layouts (3 x 3, stride 1 and 2; 38 in 2 x 2), of maximum pooling 75 to 142, most of
 them 90, and of upsampling 78."""

@@ -22,7 +22,7 @@ from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import Access
+from vdnnsim.dnn.step import Access, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -206,6 +206,15 @@ def test_what_loads_no_words(
     ]
     workload = CapturedWorkload.of(msgspec.structs.replace(step, tensors=(*step.tensors[:-2], *of_types)))
     assert single_elements(workload, workload.step.operations[2]) == elements
+
+
+def test_adam_in_one_kernel_takes_its_parameters_one_at_a_time() -> None:
+    """32 of them, with as many numbers of a state, which are part of the same work."""
+    step = reading("aten._fused_adamw_.default", (4, 8), (4, 8))
+    roles = zip(step.operations[2].operands, (Role.WEIGHTS, Role.STATE), strict=True)
+    operands = tuple(msgspec.structs.replace(each, role=role) for each, role in roles)
+    workload = CapturedWorkload.of(changed(2, step, operands=operands))
+    assert single_elements(workload, workload.step.operations[2]) == 32
 
 
 def test_channels_are_joined_element_by_element_where_they_lie_last() -> None:

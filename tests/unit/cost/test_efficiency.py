@@ -128,15 +128,16 @@ def test_batch_normalization_of_cudnn_waits_for_its_loads_where_channels_lie_apa
         ("max_pool2d_with_indices_backward", 6.8e9, 5.0, 5.0),
         ("upsample_nearest2d_backward", 6e9, 5.0, 5.0),
         ("upsample_nearest2d", 28e9, 5.0, 5.0),
+        ("_fused_adamw_", 12e9, 5.0, 5.0),
         ("_adaptive_avg_pool2d", 0, 2.0, 2.0),
     ],
 )
-def test_pooling_takes_the_elements_of_its_windows(
+def test_pooling_takes_the_elements_of_its_windows_and_others_single_ones(
     operator: str, elements: float, first_s: float, last_s: float
 ) -> None:
     """2048 B take 2 s; two multiprocessors take, in 5 s, 46e9 elements of windows, 2.8 in place of 4.6 channels last.
 
-    Of gradients they take 2.7e9, 6.8e9 and 6e9 elements in 5 s, of others, as of upsampling, 28e9.
+    Of gradients they take 2.7e9, 6.8e9 and 6e9 elements in 5 s, of others, as of upsampling, 28e9, and 12e9 parameters.
     """
     is_windowed = not operator.endswith("backward") and "pool2d" in operator
     flop = {Arithmetic.ELEMENTWISE: int(elements)} if is_windowed else {}
