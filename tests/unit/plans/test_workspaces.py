@@ -49,6 +49,13 @@ def test_a_plan_gets_the_workspaces_of_other_kernels(start: int) -> None:
     assert with_workspaces(planned(small), large) == planned(large)
 
 
+def test_a_kernel_that_has_no_workspace_gets_none() -> None:
+    """The first alone has none here and there; the plan is the one that is written with the others' new sizes."""
+    first = next(where for where, kernel in MODELED.items() if not kernel.parts)
+    small, large = (each | {first: replace(each[first], workspace_bytes=0)} for each in map(dict, map(sized, (1, 9))))
+    assert with_workspaces(planned(small), large) == planned(large)
+
+
 def test_a_workspace_that_is_shared_is_left() -> None:
     """By all kernels, or by several of one kernel in a row."""
     small, large = sized(500), sized(1000)
