@@ -46,6 +46,9 @@ _GROUP_NORM: Final = "aten.native_group_norm"
 _BROADCASTING: Final = frozenset({"add", "sub", "mul", "div", "where", "masked_fill"})
 _FUSED_ADAM: Final = "aten._fused_adam"
 _CAT: Final = "aten.cat.default"
+_ROW_BYTES: Final = 512
+"""Of what lies together, fewer than which are concatenated element by element; assumed, for on an H200 rows of 8 to
+128 B were measured, and the kernel takes 16 B at a time where it may (aten/src/ATen/native/cuda/Shape.cu)."""
 _RESAMPLING: Final = ("aten.upsample_", "aten.avg_pool2d_backward", "aten.max_pool2d_with_indices_backward")
 _FLOATS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _SAFE_SOFTMAX: Final = "aten._safe_softmax.default"
@@ -116,7 +119,7 @@ def single_elements(workload: CapturedWorkload, operation: StepOperation, *, cha
     """Return how many elements a kernel takes one at a time (`vdnnsim.cost.thread_limits`); 0 if it loads words.
 
     A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none. Tensors are concatenated
-    in words where more than one dimension lies together.
+    in words where rows are long.
     """
     name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
     if name.startswith(_GROUP_NORM):
@@ -128,8 +131,9 @@ def single_elements(workload: CapturedWorkload, operation: StepOperation, *, cha
         return max(prod(each.shape) for each in tensors)
     if name == _CAT:
         x, y = tensors[0].shape, tensors[-1].shape
-        is_inner = x[:-1] == y[:-1] or (channels_last and len(x) == _MAP and x[2:] == y[2:])
-        return prod(y) if is_inner else 0
+        is_map = channels_last and len(x) == _MAP and x[2:] == y[2:]
+        lie_together = x[1] if is_map else x[-1] if x[:-1] == y[:-1] else prod(x)
+        return prod(y) if lie_together * ELEMENT_BYTES[tensors[0].element_type] < _ROW_BYTES else 0
     is_arithmetic = name.removeprefix("aten.").partition(".")[0].rstrip("_") in _BROADCASTING
     if not (is_arithmetic or name in (*_COPIES, _CLONE)):
         return 0

@@ -187,7 +187,8 @@ def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
         ("aten.copy_.default", ((4, 8), "float32"), ((4, 8), "float32"), 0),
         ("aten.native_group_norm.default", ((4, 8), "float32"), ((4, 8), "float32"), 32),
         ("aten.cat.default", ((4, 4), "float16"), ((4, 8), "float16"), 32),
-        ("aten.cat.default", ((2, 8), "float16"), ((4, 8), "float16"), 0),
+        ("aten.cat.default", ((4, 256), "float16"), ((4, 512), "float16"), 0),
+        ("aten.cat.default", ((2, 256), "float16"), ((4, 256), "float16"), 0),
         ("aten.upsample_nearest2d.default", ((1, 2, 2, 2), "float32"), ((1, 2, 4, 4), "float32"), 32),
         ("aten.avg_pool2d_backward.default", ((1, 2, 2, 2), "float16"), ((1, 2, 4, 4), "float16"), 32),
     ],
@@ -197,7 +198,7 @@ def test_what_loads_no_words(
 ) -> None:
     """What broadcasts, reads several types, turns a tensor around or widens its type takes elements one at a time.
 
-    So does what joins rows, but not what stacks them, and what takes the elements of windows.
+    So does what joins rows of fewer than 512 B, but not what stacks them, and what takes the elements of windows.
     """
     step = reading(name, x[0], y[0])
     of_types = [
@@ -218,10 +219,10 @@ def test_adam_in_one_kernel_takes_its_parameters_one_at_a_time() -> None:
 
 
 def test_channels_are_joined_element_by_element_where_they_lie_last() -> None:
-    """Two channels of 4 x 4 of each of two images to three: 96 elements; where channels lie apart, in words."""
-    workload = CapturedWorkload.of(reading("aten.cat.default", (2, 2, 4, 4), (2, 3, 4, 4)))
+    """Two channels of 16 x 16 of each of two images to three: 1536 elements; where channels lie apart, in words."""
+    workload = CapturedWorkload.of(reading("aten.cat.default", (2, 2, 16, 16), (2, 3, 16, 16)))
     found = [single_elements(workload, workload.step.operations[2], channels_last=last) for last in (True, False)]
-    assert found == [96, 0]
+    assert found == [1536, 0]
 
 
 def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -> None:
