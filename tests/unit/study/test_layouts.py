@@ -221,11 +221,11 @@ def test_ranks_of_a_pipeline() -> None:
 
 
 def test_layout_that_fits_nowhere() -> None:
-    """Three ways of checkpoints are tried; what the last would hold is said, also CUDA's 0.49 and NCCL's 0.22 GiB."""
+    """Three ways of checkpoints are tried; what the last would hold is said, also CUDA's 0.75 and NCCL's 0.22 GiB."""
     ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, lambda setup: captured(setup, given_bytes=80 * GIB))
     (refused,) = ranking.refused
     assert refused.setup.checkpointing == "full"
-    assert "80.7 GiB of 79.0 GiB" in refused.reason
+    assert "81.0 GiB of 79.0 GiB" in refused.reason
     assert title(ranking).startswith("fsdp=8 cannot run on 8 GPUs of ")
     assert layouts_table(ranking, "m", "", "").cells
 
