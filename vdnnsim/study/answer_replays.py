@@ -145,7 +145,10 @@ class AnswerReplays:
         chosen = scenario or self.applied
         asked, cost = self.untried(name, chosen, change), operations + self.operations
         return self.budget.once(
-            asked, cost, lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, steps))
+            asked,
+            cost,
+            lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, steps)),
+            is_search=steps < inf,
         )
 
     def untried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
@@ -216,10 +219,13 @@ class AnswerReplays:
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
         asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
         asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
-        model = self.scenario.captured
-        is_captured = model is None or not model.can_be_of_any_batch or model.batches
+        model, lines = self.scenario.captured, self.budget.lines
+        is_captured = model is None or not model.can_be_of_any_batch or model.batches or self.loop in lines
         captures = 0 if is_captured else self.budget.capturing(self.operations)
-        return self.budget.once(asked, captures + 2 * self.operations, lambda: self._divided(name, asked))
+        found = self.budget.once(asked, captures + 2 * self.operations, lambda: self._divided(name, asked))
+        if not found.untried:
+            lines.add(self.loop)
+        return found
 
     def _divided(self, name: str, asked: Way) -> Way:
         scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
@@ -239,8 +245,9 @@ class AnswerReplays:
     def of_batch(self, name: str, batch_size: int) -> Way | None:
         """Replay a policy of a smaller batch in a plain loop; None where its step is not known."""
         asked = msgspec.structs.replace(self.untried(name, self.scenario, Change.BATCH), batch_size=batch_size)
-        if asked in self.budget.known:
-            return self.budget.known[asked]
+        for found in (self.budget.known, self.budget.kept):
+            if asked in found:
+                return found[asked]
         assert self.scenario.captured is not None, "the scenario is of a captured model"
         try:
             workload = self.scenario.captured.workload(batch_size)

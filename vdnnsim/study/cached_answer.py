@@ -35,17 +35,17 @@ def cached_answer(
 ) -> Answer:
     """Return the answer as `answer`, from the user's cache where the same was answered before by the same code.
 
-    With a limit, what was not tried then is tried now, as much as takes so long. What was tried until an interrupt is
-    kept, and its exception says so.
+    Where other policies were asked about, what was tried then is not tried again. With a limit, what was not tried then
+    is tried now, as much as takes so long. What was tried until an interrupt is kept, and its exception says so.
     """
-    file = user_cache("answers") / f"{_digest(scenario)}.json"
-    try:
-        kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
-    except (OSError, msgspec.DecodeError):
-        kept = _Kept()
+    model = _digest(scenario)
+    policies = hashlib.sha256(repr((model, scenario.policies)).encode()).hexdigest()[:20]
+    file, shared = (user_cache("answers") / f"{each}.json" for each in (policies, model))
+    kept = _read(file)
     known = kept.answer
     if not known.ways or (limit and not kept.complete):
-        budget = ReplayBudget(int(limit.seconds * PER_S) if limit else OPERATIONS, dict(kept.tried))
+        operations = int(limit.seconds * PER_S) if limit else OPERATIONS
+        budget = ReplayBudget(operations, dict(kept.tried), kept=dict(_read(shared).tried))
         try:
             known = answer(scenario, result, types, found, budget)
         except KeyboardInterrupt as stop:
@@ -53,6 +53,7 @@ def cached_answer(
             stop.add_note("what was tried")
             raise
         keep(file, msgspec.json.encode(_Kept(known, budget.sufficed, tuple(budget.known.items()))))
+        keep(shared, msgspec.json.encode(_Kept(tried=tuple(budget.kept.items()))))
     part_size = result.workload.part_size
     if any(way.iteration_s and way.batch_size != part_size and not way.loop.changes for way in known.ways):
         # Results say how other batches followed from the captures.
@@ -61,15 +62,22 @@ def cached_answer(
     return known
 
 
+def _read(file: Path) -> _Kept:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):
+        return _Kept()
+
+
 def _digest(scenario: Scenario) -> str:
-    """Return a digest of all that decides an answer: the captures, the machines and the code."""
+    """Return a digest of all that decides an answer but policies: the captures, the machines and the code."""
     workload = scenario.workload
     assert scenario.captured is not None, "its workload was captured"
     assert isinstance(workload, CapturedWorkload), "only captured models are answered for"
     code = sorted((Path(__file__).parents[1]).rglob("*.py"))
     parts = (
         msgspec.json.encode(workload.captured),
-        repr((scenario.sources, scenario.policies, scenario.memory_model, scenario.execution)).encode(),
+        repr((scenario.sources, scenario.memory_model, scenario.execution)).encode(),
         repr((scenario.server, scenario.gpus, scenario.gradients, scenario.pinned_memory)).encode(),
         repr((scenario.captured.can_be_of_any_batch, scenario.captured.can_be_in_any_loop)).encode(),
         *(each.read_bytes() for each in (*code, *sorted(shipped_folder(PROFILES).iterdir()))),

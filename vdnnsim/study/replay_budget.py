@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from vdnnsim.analysis.answer import Way
+from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.dnn.training_loops import Loop
 
 PER_S: Final = 4_000
@@ -37,18 +37,25 @@ class ReplayBudget:
         operations: how many; a capture counts `CAPTURED` times its own. So no answer depends on how busy a machine is.
         known: what was found, by what it was before it was tried.
         sufficed: whether all was tried.
+        kept: what was found when another policy was asked about, by what it was before. It counts as if it were tried,
+            so that an answer does not depend on what was asked before; a search, which takes what is left, is not kept.
+        lines: loops whose second capture is counted.
         elsewhere: what was found on another card for which the same was captured, by what it was before, without name
             and memory of the card.
         cards: that share a capture, and what it counts.
         loops: in which it was captured, maybe for another card.
+        always: policies that are tried in the loop as it is, whatever is left.
     """
 
     operations: int = OPERATIONS
     known: dict[Way, Way] = field(default_factory=dict)
     sufficed: bool = True
+    kept: dict[Way, Way] = field(default_factory=dict)
+    lines: set[Loop] = field(default_factory=set)
     elsewhere: dict[Way, Way] = field(default_factory=dict)
     cards: int = 1
     loops: set[Loop] = field(default_factory=set)
+    always: frozenset[str] = frozenset()
 
     def capturing(self, operations: int, loop: Loop | None = None) -> int:
         """Return what the capture of so many operations counts, in another loop nothing if that was captured."""
@@ -59,12 +66,13 @@ class ReplayBudget:
         if asked in self.known or self._too_large(asked) is not None:
             return False
         operations //= SHARED if _anywhere(asked) in self.elsewhere else 1
-        lacks = self.operations <= 0 or operations > self.operations + LATE
+        is_cheap = asked.policy in self.always and asked.change is Change.POLICY and not asked.loop.changes
+        lacks = not is_cheap and (self.operations <= 0 or operations > self.operations + LATE)
         self.operations -= 0 if lacks else operations
         self.sufficed &= not lacks
         return lacks
 
-    def once(self, asked: Way, operations: int, tried: Callable[[], Way]) -> Way:
+    def once(self, asked: Way, operations: int, tried: Callable[[], Way], *, is_search: bool = False) -> Way:
         """Return what is known of a way, or try it with so many operations; as it was asked where no budget is left.
 
         What allocates more on another card than this one has does not fit, whatever its time.
@@ -74,7 +82,9 @@ class ReplayBudget:
         if self.lacks(asked, operations):
             return asked
         if asked not in self.known:
-            self.known[asked] = tried()
+            self.known[asked] = self.kept[asked] if asked in self.kept else tried()
+            if not is_search:
+                self.kept[asked] = self.known[asked]
         self.elsewhere[_anywhere(asked)] = self.known[asked]
         return self.known[asked]
 

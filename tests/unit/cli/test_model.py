@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,10 +15,12 @@ from tests.captured_steps import chain, sequences
 from tests.command_line import ROOT, csv_rows
 from tests.refusals import refusal as refused_with
 from vdnnsim.analysis.answer import Way
+from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError, InputError
+from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.units import Precision
 
@@ -257,14 +260,14 @@ def test_an_interrupted_answer_goes_on_from_what_was_tried(monkeypatch: pytest.M
     arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small")
     once, tried = ReplayBudget.once, list[Way]()
 
-    def noted(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way]) -> Way:
+    def noted(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: bool) -> Way:
         def replayed() -> Way:
             if len(tried) == 3:
                 raise KeyboardInterrupt
             tried.append(asked)
             return found()
 
-        return once(self, asked, operations, replayed)
+        return once(self, asked, operations, replayed, **how)
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr(ReplayBudget, "once", noted)
@@ -275,12 +278,38 @@ def test_an_interrupted_answer_goes_on_from_what_was_tried(monkeypatch: pytest.M
     )
     again: list[Way] = []
 
-    def listed(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way]) -> Way:
+    def listed(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: bool) -> Way:
         if asked not in self.known:
             again.append(asked)
-        return once(self, asked, operations, found)
+        return once(self, asked, operations, found, **how)
 
     monkeypatch.setattr(ReplayBudget, "once", listed)
     assert vdnnsim(*arguments).exit_code == 0
     assert again
     assert not {*again} & {*tried}
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_was_tried_for_one_policy_is_not_tried_again_for_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The answer is that of an empty cache; of all that it tries, `checkpoint` and searches were not known."""
+    arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small", "--policy")
+    tried: list[str] = []
+    row = AnswerReplays.row
+
+    def noted(self: AnswerReplays, name: str, *how: Any) -> PolicyResult | str:  # noqa: ANN401
+        tried.append(name)
+        return row(self, name, *how)
+
+    monkeypatch.setattr(AnswerReplays, "row", noted)
+    found = {}
+    for before in ((), ("pytorch",)):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"{len(before)}"))
+        for policy in before:
+            vdnnsim(*arguments, policy)
+        tried.clear()
+        found[before] = vdnnsim(*arguments, "checkpoint").stdout, len(tried)
+    (alone, all_tried), (after, few) = found.values()
+    assert after == alone
+    assert few < all_tried / 2
