@@ -20,6 +20,7 @@ another profile, for a server that is the same with other cards. `hosts: 32` mak
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -125,6 +126,7 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     raise ProfileError(f"{near}; others are looked for in {', '.join(dict.fromkeys(map(file_name, folders[:-1])))}")
 
 
+@cache
 def shipped_profiles() -> tuple[Profile, ...]:
     return tuple(load_profile(path) for path in _profiles_in(shipped_folder(PROFILES)))
 
