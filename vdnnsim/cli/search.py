@@ -137,7 +137,8 @@ def _with_planner(given: ScenarioInput) -> "Scenario":
 @click.option(
     "--time-limit",
     metavar="TIME",
-    help="End all searches after TIME of the processor, or `60 s wall`; 25 s for a captured model, else no limit.",
+    help="End all searches after TIME of the processor, or `60 s wall`; 25 s for a captured model, of which it ends "
+    "further captures as well, else no limit.",
 )
 @out_option("reports/<name>/, of a model one folder for each question")
 @prints_table
@@ -158,9 +159,9 @@ def machines(
 
     Of SCENARIO the fastest policy counts. Of a captured STEP, or of a PyTorch model that is captured now (--model
     my_model.py:make --batch 8), it is what PyTorch does or, if that does not fit, the first of what `run` tries that
-    does, all within 25 s. Without --hardware it ranks one machine for each card, with the fewest
-    GPUs that suffice; `list hardware` has them all. Prints a table; writes page, CSV and picture to DIR. Prices are
-    yours:
+    does; searches and further captures end after 25 s. Without --hardware it ranks one machine for each card, with the
+    fewest GPUs that suffice; `list hardware` has them all. Prints a table; writes page, CSV and picture to DIR. Prices
+    are yours:
 
     \b
     schema_version: 1

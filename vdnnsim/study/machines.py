@@ -93,9 +93,8 @@ def rank_machines(
 
     The machine of the scenario itself does not count. A model is captured for each card where `captured_for` does that.
     With prices the order is by cost. The first policy is taken `first_where_it_fits`; else, and where it does not fit,
-    the fastest. `done` gets what was found on each machine, the likely answers first; the deadline is of all that is
-    tried. A policy is tried on all machines before the next,
-    searches last, in equal shares of the time that is left.
+    the fastest. `done` gets what was found on each machine, the likely answers first. A policy is tried on all machines
+    before the next; searches come last, in equal shares of the time that is left until the deadline.
     """
     # What does not fit a large card need not be tried on a small one.
     order = sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes)
@@ -107,7 +106,7 @@ def rank_machines(
         left = [at for at in order if at not in found]
         for number, at in enumerate(left):
             card = cards[at]
-            card.try_policy(policy, deadline.part(1 / (len(left) - number)) if is_search(policy) else deadline, known)
+            card.try_policy(policy, deadline.part(1 / (len(left) - number)) if is_search(policy) else NEVER, known)
             is_first = first_where_it_fits and policy is policies[0] and card.offers
             if is_first or card.scenario is None or policy is policies[-1]:
                 found[at] = card.result

@@ -17,10 +17,11 @@ from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
+from vdnnsim.policies.interface import is_search
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import ways_here
+from vdnnsim.study.answer import OF_CONVOLUTIONS, POLICIES, ways_here
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.less_work import PLAIN
 from vdnnsim.study.machines import Prices, ranking_of
@@ -52,7 +53,8 @@ def rank_by_ways(
         types: all known policies.
         captured_for: captures the model for a card; None where the step is taken as it is.
         prices: as of `rank_machines`.
-        operations: that may be captured and replayed, as of `ReplayBudget`.
+        operations: that may be captured and replayed, as of `ReplayBudget`; policies that neither search nor need
+            another capture are tried whatever is left.
         done: gets what was found on each machine, first on those that need no way; of those that share captures the
             largest memory comes first.
     """
@@ -60,10 +62,12 @@ def rank_by_ways(
     lacking: dict[int, AnswerReplays] = {}
     plain, shared = resolve_policy(PLAIN, types), SharedPlans()
     asked, budget, used = replace(scenario, policies=(plain,)), ReplayBudget(operations), [plain.label]
+    at_once = [resolve_policy(each, types) for each in (*POLICIES, *OF_CONVOLUTIONS)]
+    always = frozenset(each.label for each in (plain, *at_once) if not is_search(each))
     # By the model that was captured, of which no other has the identity while the replays are there.
     largest: dict[int, AnswerReplays] = {}
     for at in sorted(range(len(profiles)), key=lambda at: -profiles[at].server.gpu.memory_bytes):
-        there = _on(asked, profiles[at], captured_for, budget)
+        there = _on(asked, profiles[at], captured_for)
         if isinstance(there, Unfit):
             found[at] = there
         else:
@@ -83,7 +87,7 @@ def rank_by_ways(
     for left, (at, replays) in zip(range(len(lacking), 0, -1), lacking.items(), strict=True):
         # Twice an equal share, for what is tried on one card is there for the next.
         model, share = _captured(replays.scenario), 2 * budget.operations // (left + 1)
-        part = ReplayBudget(share, elsewhere=elsewhere[model], cards=sharing[model], loops=loops[model])
+        part = ReplayBudget(share, elsewhere=elsewhere[model], cards=sharing[model], loops=loops[model], always=always)
         tried = list(_until_one_fits(replace(replays, budget=part)))
         budget.operations -= share - part.operations
         if tried[-1].fits:
@@ -101,9 +105,7 @@ def _captured(scenario: Scenario) -> int:
     return id(scenario.captured.original)
 
 
-def _on(
-    scenario: Scenario, profile: Profile, captured_for: CapturedFor | None, budget: ReplayBudget
-) -> Scenario | Unfit:
+def _on(scenario: Scenario, profile: Profile, captured_for: CapturedFor | None) -> Scenario | Unfit:
     """Return the scenario on a machine, captured for it, or why it is not replayed there."""
     name, model = profile.server.name, scenario.captured
     assert model is not None, "the scenario is of a captured model"
@@ -113,8 +115,6 @@ def _on(
         return Unfit(name, str(failure).removeprefix(f"{name}: "))
     if too_large := held_alone(model.base, server):
         return Unfit(name, f"{too_large}; {_OTHER_LOOPS}")
-    if budget.operations < len(model.base.operations):
-        return Unfit(name, f"not tried in time: {scenario.policies[0].label}", undecided=True)
     if captured_for is not None:
         model = captured_for(profile.server)
     return replace(captured_on(scenario, model), server=server)
