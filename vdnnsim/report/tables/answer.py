@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from vdnnsim.analysis.answer import Change, Way, limit_bytes
-from vdnnsim.analysis.results import ScenarioResult, Shortage
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.samples import sample_of
@@ -80,10 +80,15 @@ def answer_notes(result: ScenarioResult) -> tuple[Block, ...]:
         rest = [slower] if others else []
         return (Bullets((*rest, *result.answer.notes, *_sentences(result, _with_row(ways)))),)
     plain = next((each for each in policies if each.startswith("pytorch")), "")
-    if result.captured is None or not result.fits_surely or policies == [plain]:
+    if result.captured is None or sure is None or policies == [plain] or (not plain and _is_fastest(sure)):
         return ()
     why = f"{plain} fits, and recomputes and offloads nothing" if plain else "pytorch was not asked about"
     return (Bullets((f"Nothing faster was tried: {why}.",)),)
+
+
+def _is_fastest(row: PolicyResult) -> bool:
+    """Whether a policy is as fast as with unlimited memory, as it is printed."""
+    return percent(min(1.0, row.performance_ratio)) == percent(1.0)
 
 
 def _worth_showing(result: ScenarioResult) -> tuple[Way, ...]:
@@ -168,10 +173,8 @@ def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str,
 def _why_not(way: Way) -> str:
     if way.reason or way.fits:
         return way.reason or "search cut short" * way.cut_short
-    if way.in_pieces and way.is_applied:
-        return "fits but for gaps between blocks"
     if way.in_pieces:
-        return "allocated memory fits, reserved memory does not"
+        return "fits but for gaps between blocks"
     if way.is_tight:
         return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
     return f"{format_bytes(-way.left_bytes)} too much"
@@ -187,10 +190,10 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         if way.untried and way.cut_short:
             options = f"{way.loop.options} --policy '{way.policy}' --allocator preallocated:True --time-limit '60 s'"
             yield f"A search may find a faster plan in more time: `vdnnsim run` with `{options.strip()}`."
-    if in_pieces := [_title(result, way) for way in ways if way.in_pieces]:
+    if any(way.in_pieces for way in ways):
         yield (
-            f"Fragmentation: {'; '.join(dict.fromkeys(in_pieces))} would fit by its bytes, but no free piece is large "
-            "enough; under `PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
+            "Fits but for gaps between blocks: no free piece is large enough; under "
+            "`PYTORCH_ALLOC_CONF=expandable_segments:True` segments grow, and fewer pieces are left."
         )
     rounding = [each for way in ways if not way.loop.is_exact for each in (way.loop.precision or way.loop.optimizer,)]
     if rounding:
