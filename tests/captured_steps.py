@@ -44,10 +44,11 @@ class Recording:
         *,
         given: bool = False,
         held: bool = False,
+        constant: bool = False,
     ) -> int:
         """Return the number of a new storage; given and held ones are not freed within the iteration."""
         nbytes = prod(shape) * ELEMENT_BYTES[element_type]
-        self._storages.append(Storage(name, kind, nbytes, element_type, given))
+        self._storages.append(Storage(name, kind, nbytes, element_type, given, constant=constant))
         self._tensors.append(Tensor(len(self._tensors), shape, element_type))
         if given or held:
             self._held.add(len(self._storages) - 1)

@@ -12,7 +12,7 @@ from torch import nn
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Program
 from tests.calibration.capture import ranks
-from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, clear, compared
+from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, check, clear
 from vdnnsim.units import Precision
 
 pytestmark = pytest.mark.pretend
@@ -81,19 +81,8 @@ def asked(
     ],
 )
 def test_peak_and_collectives_of_a_rank_are_those_of_its_replay(layout: str, checkpointing: str) -> None:
-    """In mixed precision; a kernel takes memory for a moment as well, less than half a percent of what is allocated.
-
-    What is reserved depends on the pools of each stream, and on segments of 2 MiB that a kernel's memory fills or not;
-    with split layers also on one of 20 MiB.
-    """
+    """In mixed precision; a kernel takes memory for a moment as well, less than half a percent of what is allocated."""
     check(asked(layout, Precision.AMP_BFLOAT16, checkpointing))
-
-
-def check(wanted: Program) -> None:
-    assert wanted.layout is not None
-    reserved, found_bytes = compared(wanted)
-    splits, within = wanted.layout.tensor > 1, 0.07 if wanted.has_pipeline else 0.01
-    assert found_bytes == pytest.approx(reserved, rel=within, abs=20 * 2**20 if splits else 0)
 
 
 @pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context")

@@ -10,7 +10,7 @@ import torch
 
 from calibration.capture.losses import AssumedLoss
 from tests.calibration.capture import ranks
-from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, clear, compared
+from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, check, clear
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.units import Precision
 
@@ -72,7 +72,6 @@ def of_transformers(name: str) -> Any:  # noqa: ANN401 - a model; its library ha
     ],
 )
 def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtests) -> None:
-    """What is reserved may be off by a tenth under zero1, where DDP cuts its buckets anew in the second iteration."""
     for layout in layouts.split():
         parsed = parse_layout(layout)
         samples = 2 if parsed.pipeline > 1 else 8
@@ -92,5 +91,5 @@ def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtest
                 accumulate=8 if parsed.pipeline > 1 else 1,
             )
             with subtests.test(layout=layout, position=position):
-                compared(wanted)
+                check(wanted)
             clear()

@@ -70,18 +70,15 @@ class IterationBuffers:
         return [
             (buffer, owner)
             for buffer, owner in self.resident
-            if (self.buffers[buffer].kind not in others or self._is_bucket(buffer)) and buffer not in self.on_host
+            if self.buffers[buffer].kind not in others or self._step.storages[buffer].is_bucket
+            if buffer not in self.on_host
         ]
-
-    def _is_bucket(self, buffer: int) -> bool:
-        storage = self._step.storages[buffer]
-        return storage.kind is BufferKind.WEIGHT_GRADIENT and storage.constant
 
     @property
     def results(self) -> frozenset[int]:
         """Return the buffers that live from backward to the end: weight gradients that are dropped after the update."""
         made = frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
-        return frozenset(each for each in made - self.on_host if not self._is_bucket(each))
+        return frozenset(each for each in made - self.on_host if not self._step.storages[each].is_bucket)
 
     def nbytes(self, buffer: int) -> int:
         return self.buffers[buffer].nbytes

@@ -119,19 +119,17 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     host = walk_host(plan, limits.host, pieces)
     iterations, answer, reserved = _served(plan, limits, pieces)
     asked = [*chain.from_iterable(iterations)]
-    # What is given is allocated in the first of several iterations, all else anew in the last.
-    last = len(asked) - len(iterations[-1])
-    counted = [*range(min(len(iterations[0]), last)), *range(last, len(asked))]
     if isinstance(answer, Overflow) and (isinstance(host, int) or asked[answer.position].operation < host.operation):
         return _device_overflow(plan, asked[: answer.position + 1], answer, limits)
     if not isinstance(host, int):
         return _host_overflow(plan, host)
     assert not isinstance(answer, Overflow)
     buffers, deltas, offsets = len(plan.buffers), answer.deltas, answer.offsets
+    # What stays between iterations is allocated in one of the first, all else anew in the last.
     changes = {
-        asked[at].operation: PlacedChange(asked[at].operation, asked[at].request.key, deltas[at], offsets[at])
-        for at in counted
-        if asked[at].request.key < buffers
+        operation: PlacedChange(operation, request.key, deltas[at], offsets[at])
+        for at, (operation, request) in enumerate(asked)
+        if request.key < buffers
     }
     return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search, reserved)
 

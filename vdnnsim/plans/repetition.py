@@ -73,7 +73,7 @@ def repeated(
     A captured step begins with weights alone: the first update allocates optimizer states, and the first products the
     workspaces of cuBLAS. What its program still holds at the end, as the loss in `loss = ...`, it lets go of when the
     next forward has returned. `searched` are additional requests of the first iteration, each before that of the
-    operation at its position.
+    operation at its position. DistributedDataParallel has its buckets from the second iteration on.
     """
     residents = resident_buffers(plan)
     made = _made(plan) if isinstance(plan.workload, CapturedWorkload) else {}
@@ -83,7 +83,41 @@ def repeated(
     first = sorted([*taken, *((each.operation, each) for each in (*searched, *again))], key=itemgetter(0))
     iterations = [[each for _, each in first], *([again] * (times - 1))]
     iterations[-1] = iterations[-1] + [each for each in kept if each.request.nbytes is None]
-    return _held_into_the_next(plan, iterations)
+    return _with_buckets_cut(plan, _held_into_the_next(plan, iterations))
+
+
+def _with_buckets_cut(plan: TrainingPlan, iterations: list[list[Asked]]) -> list[list[Asked]]:
+    """Return iterations of which the first has one bucket for all gradients of an element type.
+
+    It is allocated behind the weights. Its backward shows in which order gradients are ready; the next forward frees it
+    and allocates the others, when its inputs are there.
+
+    Source: github.com/pytorch/pytorch, torch/csrc/distributed/c10d/reducer.cpp (Reducer::rebuild_buckets,
+    initialize_buckets); torch/nn/parallel/distributed.py (_ddp_init_helper).
+    """
+    first, *later = iterations
+    buffers, storages, keys = plan.buffers, plan.workload.step.storages, _keys(plan)
+    made_of = ((number, storages[each.storage]) for number, each in enumerate(buffers) if each.storage is not None)
+    types = {number: each.element_type for number, each in made_of if each.is_bucket}
+    buckets = [each for each in first if each.request.key in types and each.request.nbytes is not None]
+    if not (buckets and later):
+        return iterations
+    whole = dict[str, Asked]()
+    for operation, (key, nbytes, *_) in buckets:
+        begin, request = whole.get(types[key], Asked(operation, Request(key + keys, 0)))
+        whole[types[key]] = Asked(begin, request._replace(nbytes=(request.nbytes or 0) + (nbytes or 0)))
+    freed = (Asked(operation, Request(request.key, None)) for operation, request in whole.values())
+    again = later[0]
+    behind_weights = next(
+        at for at, each in enumerate(first) if buffers[each.request.key].kind is not BufferKind.WEIGHTS
+    )
+    rest = [each for each in first[behind_weights:] if each not in buckets]
+    behind_inputs = next(at for at, each in enumerate(again) if not buffers[each.request.key].given)
+    return [
+        [*first[:behind_weights], *whole.values(), *rest],
+        [*again[:behind_inputs], *freed, *buckets, *again[behind_inputs:]],
+        *later[1:],
+    ]
 
 
 def _held_into_the_next(plan: TrainingPlan, iterations: list[list[Asked]]) -> list[list[Asked]]:

@@ -27,6 +27,7 @@ from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.pool_units import Unit, large_blocks, units_of
 from vdnnsim.plans.repetition import (
+    buffer_of,
     first_products,
     free_blocks,
     leading_operations,
@@ -228,9 +229,9 @@ class Reserving:
     @cached_property
     def _after_head(self) -> list[list[Asked]]:
         """The requests before the reservation, for given buffers and workspaces of cuBLAS, and those of iterations."""
-        begin, buffers, early = leading_operations(self.plan), self.plan.buffers, first_products(self.plan)
-        first = self.iterations[0]
-        given = [*takewhile(lambda each: each.operation < begin and buffers[each.request.key].given, first)]
+        plan, first, early = self.plan, self.iterations[0], first_products(self.plan)
+        head = takewhile(lambda each: each.operation < leading_operations(plan), first)
+        given = [*takewhile(lambda each: plan.buffers[buffer_of(plan, each.request.key)].given, head)]
         rest = first[len(given) :]
         is_early = [each.request.key in early and each.request.nbytes is not None for each in rest]
         workspaces = [each for each, moves in zip(rest, is_early, strict=True) if moves]
@@ -277,8 +278,8 @@ class Reserving:
 
     @cached_property
     def _blocks(self) -> list[tuple[int, Lifetime]]:
-        """The large blocks of the second iteration, and the operation at which each is allocated."""
-        return large_blocks(self._after_head[min(2, len(self.iterations))], self.granule_bytes)
+        """The large blocks of the last iteration, and the operation at which each is allocated."""
+        return large_blocks(self._after_head[-1], self.granule_bytes)
 
     @cached_property
     def _units(self) -> Mapping[int, Unit]:

@@ -163,3 +163,64 @@ def test_states_are_made_in_the_first_update_or_with_the_optimizer(optimizer: st
     taken = [name for name, nbytes in first if nbytes and name in expected.split()]
     assert taken == expected.split()
     assert not {name for name, _ in second} & {"exp_avg", "exp_avg_sq"}
+
+
+def in_buckets() -> CapturedStep:
+    """A product of one weight, whose gradient backward copies into one of three buckets and back."""
+    r = Recording("buckets", 1, ("fc",))
+    weight = r.memory("fc.weight", BufferKind.WEIGHTS, (MIB,), given=True)
+    x = r.memory("input", BufferKind.FEATURE_MAP, (1, 1), given=True)
+    bucket, *others = (
+        r.memory(name, BufferKind.WEIGHT_GRADIENT, (MIB,), of_type, given=True, constant=True)
+        for name, of_type in (("first", "float32"), ("second", "bfloat16"), ("third", "float32"))
+    )
+    y = r.memory("fc", BufferKind.FEATURE_MAP, (1, 1))
+    r.run("mm", "fc", Phase.FORWARD, reads=[(Role.INPUT, x), (Role.WEIGHTS, weight)], writes=[(Role.OUTPUT, y)])
+    gradient = r.memory("fc.weight.grad", BufferKind.WEIGHT_GRADIENT, (MIB,))
+    r.run("mm", "fc", Phase.BACKWARD, reads=[(Role.INPUT, x)], writes=[(Role.WEIGHT_GRADIENT, gradient)], forward=0)
+    buckets = [(Role.WEIGHT_GRADIENT, each) for each in (bucket, *others)]
+    r.run("copy_", "", Phase.BACKWARD, reads=[(Role.WEIGHT_GRADIENT, gradient)], updates=buckets)
+    return r.step()
+
+
+def test_ddp_has_one_bucket_for_all_gradients_of_a_type_until_the_second_iteration() -> None:
+    """Two of 4 MiB in float32 make one of 8 MiB behind the weights, and one of 2 MiB in bfloat16 is one already.
+
+    The second iteration frees both when its input is there, and allocates all three. The last frees them.
+    """
+    first, second, last = requests(in_buckets())
+    whole = [("first", 8 * MIB), ("second", 2 * MIB)]
+    cut = [("first", 4 * MIB), ("second", 2 * MIB), ("third", 4 * MIB)]
+    assert first[:4] == [("fc.weight", 4 * MIB), *whole, ("input", 4)]
+    assert "third" not in dict(first)
+    assert second[:6] == [("input", 4), ("first", None), ("second", None), *cut]
+    assert {name for name, nbytes in last if nbytes} & dict(cut).keys() == set()
+    assert {("first", None), ("second", None), ("third", None)} <= {*last}
+
+
+@pytest.mark.parametrize(("preallocated", "reserved_mib"), [(False, 22), (True, 36)])
+def test_buckets_lie_in_the_memory_of_the_one_before(*, preallocated: bool, reserved_mib: int) -> None:
+    """That is a segment of 20 MiB with the weight, 4 MiB, and 8 + 2 MiB; the gradient, 4 MiB, lies there as well.
+
+    The three of the second iteration have 10 MiB together. Each appears once in the placement, with its own size. The
+    input and the activation are small, and have a segment of 2 MiB. Reserved ahead is twice the 18 MiB live at once:
+    less leaves no segment of 10 MiB or more beside those two.
+    """
+    run = simulator(in_buckets())
+    made = PyTorch().plan(run.setting())
+    settings = AllocatorSettings(preallocated=preallocated)
+
+    placed = placement_of(made, replace(PYTORCH, model=settings))
+
+    assert placed.pool_bytes == reserved_mib * MIB
+    names = {each.buffer: made.buffers[each.buffer].name for each in placed.changes.values()}
+    sizes = {names[each.buffer]: each.delta_bytes for each in placed.changes.values() if each.delta_bytes > 0}
+    assert sizes == {
+        "fc.weight": 4 * MIB,
+        "input": 512,
+        "first": 4 * MIB,
+        "second": 2 * MIB,
+        "third": 4 * MIB,
+        "fc": 512,
+        "fc.weight.grad": 4 * MIB,
+    }
