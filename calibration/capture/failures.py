@@ -73,14 +73,17 @@ def refuse_float8(records: Sequence[Record], modules: Sequence[Module]) -> None:
             )
 
 
-def about_heads(failure: BaseException, layout: Layout | None) -> str:
-    """Return what may be right where a view fails on the heads that one rank has; empty for another failure.
+def about_split(failure: BaseException, layout: Layout | None) -> str:
+    """Return what may be right where sizes fail on the heads or tokens that one rank has; empty for another failure.
 
     A shape of n, t, heads, d, whose heads may be -1, says how many there are before they are split.
     """
     found = _VIEW.search(str(failure))
-    if layout is None or layout.tensor == 1 or found is None:
+    if layout is None or layout.tensor == 1:
         return ""
+    if found is None:
+        of_tokens = layout.shares_tokens and _SIZES.search(str(failure))
+        return f"; under {layout.text} {_TOKENS}" if of_tokens else ""
     ranks, sizes = layout.tensor, [int(each) for each in found[1].split(",")]
     others = math.prod(each for at, each in enumerate(sizes) if at != len(sizes) - 2)
     heads, left = divmod(int(found[2]) * ranks, others) if others > 0 else (0, 1)
@@ -96,6 +99,11 @@ def largest_split(heads: int, ranks: int) -> str:
 
 
 _VIEW: Final = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
+_SIZES: Final = re.compile(r"\bdim|shape|size")
+_TOKENS: Final = (
+    "a block's input has some of the tokens, what its split layers return all of them; expected sizes of the latter, "
+    "as of q in q = q_proj(x), or sp=never"
+)
 RANKS: Final = "a function that makes it, with --parallel ranks=N, in Python parallel='ranks=N', for N GPUs"
 """What is right for a model that its own code wraps."""
 _MESH: Final = "expected --parallel ranks=N for all N ranks of the mesh"

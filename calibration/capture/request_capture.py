@@ -95,6 +95,8 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
                 hint = "--tokens makes indices of tokens; for a model that reads images expected --image CxHxW"
                 raise CaptureError(f"{failure}; {hint}") from failure
             sizes = request.image or ([request.tokens] if request.tokens else ())
+            if request.layout is not None and request.layout.tensor > 1:
+                raise
             if request.inputs is None and sizes and _OF_SHAPE.search(str(failure).partition("Error: ")[2]):
                 made = "x".join(map(str, (request.batch_size, *sizes)))
                 raise CaptureError(f"{failure}; the input is {made}, for others expected {_OWN_INPUTS}") from failure

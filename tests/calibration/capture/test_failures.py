@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from calibration.capture.capture import capture
-from calibration.capture.failures import about_heads
+from calibration.capture.failures import about_split
 from calibration.capture.program import CaptureDevice
 from tests.calibration.capture.programs import numbers, program, two_linears
 from vdnnsim.dnn.layout import parse_layout
@@ -159,6 +159,13 @@ def test_values_that_depend_on_no_data_are_computed() -> None:
 )
 def test_heads_that_ranks_cannot_share(view: tuple[str, int], layout: str, said: str) -> None:
     failure = RuntimeError("shape '[{}]' is invalid for input of size {}".format(*view))
-    assert said in (found := about_heads(failure, parse_layout(layout)))
+    assert said in (found := about_split(failure, parse_layout(layout)))
     assert bool(found) is bool(said)
-    assert not about_heads(RuntimeError("another"), parse_layout(layout))
+    assert not about_split(RuntimeError("another"), parse_layout(layout))
+
+
+@pytest.mark.parametrize(("layout", "said"), [("tp=2", "or sp=never"), ("tp=2,sp=never", ""), ("fsdp=4", "")])
+def test_tokens_that_ranks_share(layout: str, said: str) -> None:
+    failure = RuntimeError("a and b must have same reduction dim, but got [8192, 2048] X [1024, 1024].")
+    assert said in (found := about_split(failure, parse_layout(layout)))
+    assert bool(found) is bool(said)
