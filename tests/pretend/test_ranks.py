@@ -82,7 +82,7 @@ def asked(
 )
 def test_peak_and_collectives_of_a_rank_are_those_of_its_replay(layout: str, checkpointing: str) -> None:
     """In mixed precision; a kernel takes memory for a moment as well, less than half a percent of what is allocated."""
-    check(asked(layout, Precision.AMP_BFLOAT16, checkpointing))
+    check(asked(layout, Precision.AMP_BFLOAT16, checkpointing), 0.01)
 
 
 @pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context")
@@ -107,4 +107,4 @@ def test_peak_and_sends_of_a_stage_are_those_of_its_replay(layout: str, position
     made = asked(layout, Precision.AMP_BFLOAT16, checkpointing, layers=4, samples=SAMPLES // 8)
     assert made.layout is not None
     placed = dataclasses.replace(made.layout, position=position)
-    check(replace(made, layout=placed, batch_size=SAMPLES // 8, accumulate=8))
+    check(replace(made, layout=placed, batch_size=SAMPLES // 8, accumulate=8), 0.07)

@@ -72,6 +72,7 @@ def of_transformers(name: str) -> Any:  # noqa: ANN401 - a model; its library ha
     ],
 )
 def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtests) -> None:
+    """DDP reserves what its replay does; of others some reserve up to 7 % more or less (LIMITS.md)."""
     for layout in layouts.split():
         parsed = parse_layout(layout)
         samples = 2 if parsed.pipeline > 1 else 8
@@ -91,5 +92,5 @@ def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtest
                 accumulate=8 if parsed.pipeline > 1 else 1,
             )
             with subtests.test(layout=layout, position=position):
-                check(wanted)
+                check(wanted, 0.01 if parsed.is_replicated and parsed.tensor == 1 else 0.08)
             clear()
