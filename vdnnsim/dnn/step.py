@@ -158,11 +158,6 @@ class Storage(Data, frozen=True):
     stage: Stage = Stage.FEATURES
     owner: int = -1
 
-    @property
-    def is_bucket(self) -> bool:
-        """Whether DistributedDataParallel reduces gradients in it."""
-        return self.constant and self.kind is BufferKind.WEIGHT_GRADIENT
-
     def is_held_after(self, operation: int) -> bool:
         return self.freed_after is None or self.freed_after > operation
 

@@ -3,7 +3,7 @@
 from copy import copy
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, WeightGradients
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, Storage, WeightGradients
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.schedule import Run, runs_of
 from vdnnsim.plans.training_plan import Buffer
@@ -70,7 +70,7 @@ class IterationBuffers:
         return [
             (buffer, owner)
             for buffer, owner in self.resident
-            if self.buffers[buffer].kind not in others or self._step.storages[buffer].is_bucket
+            if self.buffers[buffer].kind not in others or is_bucket(self._step.storages[buffer])
             if buffer not in self.on_host
         ]
 
@@ -78,7 +78,7 @@ class IterationBuffers:
     def results(self) -> frozenset[int]:
         """Return the buffers that live from backward to the end: weight gradients that are dropped after the update."""
         made = frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
-        return frozenset(each for each in made - self.on_host if not self._step.storages[each].is_bucket)
+        return frozenset(each for each in made - self.on_host if not is_bucket(self._step.storages[each]))
 
     def nbytes(self, buffer: int) -> int:
         return self.buffers[buffer].nbytes
@@ -120,6 +120,11 @@ class IterationBuffers:
                 writes += made
             self._touched[key] = reads, writes
         return self._touched[key]
+
+
+def is_bucket(storage: Storage) -> bool:
+    """Return whether DistributedDataParallel reduces gradients in a storage."""
+    return storage.constant and storage.kind is BufferKind.WEIGHT_GRADIENT
 
 
 def states_of_update(step: Step) -> frozenset[int]:

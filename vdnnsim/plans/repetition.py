@@ -19,6 +19,7 @@ from vdnnsim.memory.process import cublas_workspace_bytes
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request, round_up
 from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, LARGEST_SMALL_BYTES, SEGMENT_GRANULE_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.plans.buffers import is_bucket
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.operations import Alias, Allocate, Compute, Release
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
@@ -98,7 +99,7 @@ def _with_buckets_cut(plan: TrainingPlan, iterations: list[list[Asked]]) -> list
     first, *later = iterations
     buffers, storages, keys = plan.buffers, plan.workload.step.storages, _keys(plan)
     made_of = ((number, storages[each.storage]) for number, each in enumerate(buffers) if each.storage is not None)
-    types = {number: each.element_type for number, each in made_of if each.is_bucket}
+    types = {number: each.element_type for number, each in made_of if is_bucket(each)}
     buckets = [each for each in first if each.request.key in types and each.request.nbytes is not None]
     if not (buckets and later):
         return iterations

@@ -230,22 +230,21 @@ class Reserving:
     def _after_head(self) -> list[list[Asked]]:
         """The requests before the reservation, for given buffers and workspaces of cuBLAS, and those of iterations."""
         plan, first, early = self.plan, self.iterations[0], first_products(self.plan)
-        head = takewhile(lambda each: each.operation < leading_operations(plan), first)
+        begin = leading_operations(plan)
+        head = takewhile(lambda each: each.operation < begin, first)
         given = [*takewhile(lambda each: plan.buffers[buffer_of(plan, each.request.key)].given, head)]
         rest = first[len(given) :]
-        is_early = [each.request.key in early and each.request.nbytes is not None for each in rest]
-        workspaces = [each for each, moves in zip(rest, is_early, strict=True) if moves]
-        stays = [each for each, moves in zip(rest, is_early, strict=True) if not moves]
-        later = [list(each) for each in self.iterations[1:]]
+        workspaces = [each for each in rest if each.request.key in early and each.request.nbytes is not None]
+        stays = [each for each in rest if each not in workspaces]
         if self.live is None:
-            return [[*workspaces, *given], stays, *later]
+            return [[*workspaces, *given], stays, *map(list, self.iterations[1:])]
         made = states_of_update(self.plan.workload.step) if self.live.has_states else ()
         states = [each for each in stays if each.request.key in made and each.request.nbytes is not None]
         there = self._there(self.live, [*given, *states])
         known = {each.request.key for each in there}
         missing = [each for each in given if each.request.key not in known]
         stays = [each for each in stays if each not in states or each.request.key not in known]
-        return [[*there, *missing, *workspaces], stays, *later]
+        return [[*there, *missing, *workspaces], stays, *map(list, self.iterations[1:])]
 
     def _there(self, live: LiveSegments, known: Iterable[Asked]) -> list[Asked]:
         """Return the requests that lead to the segments of the process, some of them for known buffers."""
