@@ -17,6 +17,7 @@ from math import prod
 from typing import Final
 
 from vdnnsim.cost.fused_attention import attention_taken
+from vdnnsim.cost.operation_kinds import CLONE, SAFE_SOFTMAX, SHARING, OperationKind, kinds_of
 from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -24,7 +25,7 @@ from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import Arithmetic, Operator
+from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import ELEMENT_BYTES, Role, StepOperation
@@ -37,21 +38,8 @@ MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
 
 _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
+_PLANE: Final = 2
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
-_PLANE, _MAP = 2, 4
-_SUM: Final = "aten.sum.dim_IntList"
-_COPIES: Final = ("aten._to_copy.default", "aten.copy_.default")
-_CLONE: Final = "aten.clone.default"
-_GROUP_NORM: Final = "aten.native_group_norm"
-_BROADCASTING: Final = frozenset({"add", "sub", "mul", "div", "where", "masked_fill"})
-_FUSED_ADAM: Final = "aten._fused_adam"
-_CAT: Final = "aten.cat.default"
-_ROW_BYTES: Final = 512
-"""Of what lies together, fewer than which are concatenated element by element; assumed, for on an H200 rows of 8 to
-128 B were measured, and the kernel takes 16 B at a time where it may (aten/src/ATen/native/cuda/Shape.cu)."""
-_RESAMPLING: Final = ("aten.upsample_", "aten.avg_pool2d_backward", "aten.max_pool2d_with_indices_backward")
-_FLOATS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-_SAFE_SOFTMAX: Final = "aten._safe_softmax.default"
 _TENSOR_CORES: Final = {
     ElementType.FLOAT16: (7, 0),
     ElementType.BFLOAT16: (8, 0),
@@ -67,89 +55,42 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
     Raises:
         ProfileError: the machine's figures do not cover an element type.
     """
-    step, known = workload.step, dict[object, _Options]()
-    works = (each.work for each in workload.captured.operations if isinstance(each.work, ConvolutionWork))
-    channels_last = any(work.channels_last for work in works)
+    found = kinds_of(workload)
+    known = dict[object, _Options]()
 
-    def options(operation: StepOperation) -> _Options:
-        # Types that no workload has are costed as float32.
-        element_type = workload.computed_in(operation, ElementType.FLOAT32)
-        role = _result(operation)
-        # Inference sums over no channels; the heads of attention have the same width there.
-        first = operation.operands[:1] if workload.is_training or Arithmetic.PRODUCT in operation.flop else ()
-        sizes = step.tensors[first[0].memory].shape if first else ()
+    def options(kind: OperationKind) -> _Options:
+        operation, element_type = kind.operation, kind.element_type
         shared = _shared_sum(workload, operation, multiprocessors)
-        flop = tuple(operation.flop.items())
-        single = single_elements(workload, operation, channels_last=channels_last)
-        work = operation.work, operation.bytes_moved, operation.copied_bytes
-        key = element_type, role, work, flop, operation.name, sizes, shared, single
+        key = kind.key, shared
         if key not in known:
             model, asked = machine(element_type)
-            costs = model.laid_out(channels_last=channels_last)
-            found = _options(costs, asked, operation, role, workload, sizes, multiprocessors, (shared.steps, single))
-            found = (replace(found[0], workspace_bytes=shared.nbytes),) if shared.nbytes else found
-            known[key] = _with_copies(found, costs, asked, operation, workload)
+            costs, limits = model.laid_out(channels_last=found.channels_last), (shared.steps, kind.single)
+            made = _options(costs, asked, operation, kind.role, workload, kind.sizes, multiprocessors, limits)
+            made = (replace(made[0], workspace_bytes=shared.nbytes),) if shared.nbytes else made
+            known[key] = _with_copies(made, costs, asked, operation, workload)
         return known[key]
 
-    phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
-    return CostTable(
-        {
-            where: tuple(map(KernelCost.joined, _choices([options(each) for each in step.operations_of(*where)])))
-            for where in phases
-        }
-    )
+    costs = tuple(map(options, found.kinds))
+    joined = {
+        numbers: tuple(map(KernelCost.joined, _choices([costs[each] for each in numbers])))
+        for numbers in dict.fromkeys(found.of_phases.values())
+    }
+    return CostTable({where: joined[numbers] for where, numbers in found.of_phases.items()})
 
 
 def _shared_sum(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> SharedSum:
     """Return how blocks share a sum of rows, or the workspace of a safe softmax; nothing for other operations."""
     capability = workload.captured.compute_capability
-    if operation.name not in (_SUM, _SAFE_SOFTMAX) or capability is None:
+    if operation.name not in SHARING or capability is None:
         return ALONE
     tensors = workload.step.tensors
     x, y = (
         next(tensors[each.memory].shape for each in operation.operands if each.access.writes is writes)
         for writes in (False, True)
     )
-    if operation.name == _SAFE_SOFTMAX:
+    if operation.name == SAFE_SOFTMAX:
         return SharedSum(prod(x), 0)
     return sum_of_rows(x, y, multiprocessors, capability)
-
-
-def single_elements(workload: CapturedWorkload, operation: StepOperation, *, channels_last: bool = False) -> int:
-    """Return how many elements a kernel takes one at a time (`vdnnsim.cost.thread_limits`); 0 if it loads words.
-
-    A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none. Tensors are concatenated
-    in words where rows are long.
-    """
-    name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
-    if name.startswith(_GROUP_NORM):
-        return prod(tensors[0].shape)
-    if name.startswith(_FUSED_ADAM):
-        pairs = zip(operation.operands, tensors, strict=True)
-        return sum(prod(each.shape) for operand, each in pairs if operand.role is Role.WEIGHTS)
-    if name.startswith(_RESAMPLING):
-        return max(prod(each.shape) for each in tensors)
-    if name == _CAT:
-        x, y = tensors[0].shape, tensors[-1].shape
-        is_map = channels_last and len(x) == _MAP and x[2:] == y[2:]
-        lie_together = x[1] if is_map else x[-1] if x[:-1] == y[:-1] else prod(x)
-        return prod(y) if lie_together * ELEMENT_BYTES[tensors[0].element_type] < _ROW_BYTES else 0
-    is_arithmetic = name.removeprefix("aten.").partition(".")[0].rstrip("_") in _BROADCASTING
-    if not (is_arithmetic or name in (*_COPIES, _CLONE)):
-        return 0
-    tensors = [each for each in tensors if prod(each.shape) > 1]
-    widths = [_FLOATS.get(each.element_type, 0) for each in tensors]
-    if name in _COPIES:
-        is_single = len(widths) > 1 and 0 < widths[0] < widths[-1]
-    else:
-        is_single = name == _CLONE or len({each.shape for each in tensors}) > 1 or len({*widths} - {0}) > 1
-    return max((prod(each.shape) for each in tensors), default=0) if is_single else 0
-
-
-def _result(operation: StepOperation) -> Role:
-    """Return the role of the result of an operation: a weight gradient, an input gradient, or another output."""
-    written = {each.role for each in operation.operands if each.access.writes}
-    return next((each for each in (Role.WEIGHT_GRADIENT, Role.INPUT_GRADIENT) if each in written), Role.OUTPUT)
 
 
 def _options(
@@ -200,7 +141,7 @@ def _with_copies(
     if not nbytes:
         return options
     width = ELEMENT_BYTES[workload.step.tensors[operation.operands[0].memory].element_type]
-    copy = machine.kernel(KernelWork(_CLONE, element_type, {}, 2 * nbytes, elements=nbytes // width))
+    copy = machine.kernel(KernelWork(CLONE, element_type, {}, 2 * nbytes, elements=nbytes // width))
     return tuple(
         replace(KernelCost.joined((copy, each)), algorithm=each.algorithm, parts=(), workspaces=each.workspaces)
         for each in options

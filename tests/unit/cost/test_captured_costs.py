@@ -11,8 +11,9 @@ import pytest
 
 from tests.captured_steps import chain
 from tests.toy import server_with
-from vdnnsim.cost.captured import _choices, single_elements
+from vdnnsim.cost.captured import _choices
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.operation_kinds import single_elements
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
