@@ -5,6 +5,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from itertools import chain, groupby
 from pathlib import Path
@@ -86,11 +87,12 @@ def _of_one_model(requests: Iterable[Request]) -> Iterator[Answer]:
 
 def _imported_files() -> dict[str, str]:
     """Return digests of the files of modules that are neither installed nor ours."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return {file: file_sha256(file) for file in sorted(filter(_is_of_user, filter(None, files)))}
+
+
+@cache
+def _is_of_user(file: str) -> bool:
     places = sysconfig.get_paths()
     installed = [Path(places[each]) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    return {
-        file: file_sha256(file)
-        for file in sorted(filter(None, files))
-        if not any(Path(file).is_relative_to(each) for each in (*installed, _OURS / "calibration", _OURS / "vdnnsim"))
-    }
+    return not any(Path(file).is_relative_to(each) for each in (*installed, _OURS / "calibration", _OURS / "vdnnsim"))
