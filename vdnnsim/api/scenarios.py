@@ -38,14 +38,14 @@ class Simulation(ResultTable):
     result: "ScenarioResult"
 
     @classmethod
-    def of(cls, result: "ScenarioResult") -> "Simulation":
-        """Return a result as a table."""
+    def of(
+        cls, result: "ScenarioResult", has_all: str = "to_pandas() has all", answer: str = "`result.answer` has all"
+    ) -> "Simulation":
+        """Return a result as a table; `has_all` and, of the answer, `answer` say where columns are that do not fit."""
         from vdnnsim.analysis.columns import RUN, result_rows
         from vdnnsim.report.run.page import result_table
 
-        return cls(
-            RUN, result_rows(result), result_table(result, "to_pandas() has all", "`result.answer` has all"), result
-        )
+        return cls(RUN, result_rows(result), result_table(result, has_all, answer), result)
 
     @property
     def rows(self) -> "tuple[PolicyResult, ...]":

@@ -61,7 +61,7 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
         limit = None if time_limit is None else parse_time_limit(time_limit)
         result = run_and_answer(limited(scenario, time_limit), given.types, line.show, line.tried, limit)
     try:
-        output.show(Simulation.of(result))
+        output.show(Simulation.of(result, output.has_all, "run.json has all"))
     finally:
         # Pictures take a second, for which nobody has to wait.
         with SearchLine() as line:
