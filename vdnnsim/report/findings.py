@@ -198,10 +198,9 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
     held, pool = row.held_bytes(gpu), row.trace.pool_bytes
     if held == asked:
         return ""
-    parts = (("reserved beyond that", pool - asked), ("of CUDA's context", held - pool))
-    beside = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
-    whole = f"{format_bytes(held)} of {format_bytes(gpu.memory_bytes)}"
-    return f" Its process takes {whole}: {format_bytes(asked)} allocated, and {beside}."
+    parts = (("allocated", asked), ("reserved beyond that", pool - asked), ("of CUDA's context", held - pool))
+    all_of_it = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
+    return f" Its process takes {format_bytes(held)} of {format_bytes(gpu.memory_bytes)}: {all_of_it}."
 
 
 def _none_fits(result: ScenarioResult) -> str:

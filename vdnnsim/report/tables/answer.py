@@ -18,7 +18,7 @@ from vdnnsim.units import format_bytes, format_seconds
 
 _HEADER: Final = ("", "what was tried", "fits", "time a step", "rate", "process", "left", "results", "why not")
 _LEFT_OUT_FIRST: Final = ("rate", "left", "results")
-_FOLDED: Final = ("fits", "time a step", "process", "why not")
+_FOLDED: Final = ("fits", "time a step", "process", "results", "why not")
 """What decides."""
 _MOST: Final = 3
 """Ways that are shown in full, the best."""
@@ -63,7 +63,8 @@ def answer_table(result: ScenarioResult, has_all: str = "run.json has all") -> t
     left_out = [header[_HEADER.index(each)] for each in _LEFT_OUT_FIRST]
     tables = [plain_table(header, rows, has_all, left_out, folded=_FOLDED)] if rows else []
     more = f"{untried} more ways were" if untried > 1 else "1 more way was"
-    rest = [Prose(f"{more} not tried; the same command with `--time-limit '60 s'` tries them.")] if untried else []
+    them = "them" if untried > 1 else "it"
+    rest = [Prose(f"{more} not tried; the same command with `--time-limit '60 s'` tries {them}.")] if untried else []
     surely = "What would be faster?" if result.fits_surely else "What would surely fit?"
     heading = Heading("What would make it fit?" if result.leader is None else surely)
     return heading, *tables, *rest, *shown
