@@ -82,12 +82,16 @@ class Exchange:
 
 
 def exchanges(server_trace: ServerTrace) -> tuple[Exchange, ...]:
-    found = []
-    for spans in zip(*(trace.spans_on(Stream.COMMUNICATION) for trace in server_trace.gpus), strict=True):
-        all_reduce = server_trace.gpus[0].plan.operations[spans[0].operation]
-        assert isinstance(all_reduce, AllReduce)
-        found.append(Exchange(all_reduce.layer, tuple(span.start_s for span in spans), spans[0].end_s))
-    return tuple(found)
+    """Return the exchanges of all GPUs; captured ranks, of which a pipeline has several, have collectives instead."""
+    return tuple(
+        Exchange(of_all[0][0].layer, tuple(span.start_s for _, span in of_all), of_all[0][1].end_s)
+        for of_all in zip(*map(_all_reduces, server_trace.gpus), strict=True)
+    )
+
+
+def _all_reduces(trace: IterationTrace) -> list[tuple[AllReduce, Span]]:
+    spans = ((trace.plan.operations[each.operation], each) for each in trace.spans_on(Stream.COMMUNICATION))
+    return [(operation, span) for operation, span in spans if isinstance(operation, AllReduce)]
 
 
 def waits_s(server_trace: ServerTrace) -> tuple[tuple[float, ...], ...]:

@@ -109,9 +109,7 @@ def _answer(result: ScenarioResult) -> str:
     gpu, best = result.server.gpu, result.leader
     if best is None:
         return f"{headline(result, result.subject)}."
-    rate = rate_text(sample_of(result.workload.graph), best.metrics.samples_per_s)
-    if result.gpus == 1:
-        rate += whose(result.workload, 1)
+    rate = rate_text(sample_of(result.workload.graph), best.metrics.samples_per_s) + whose(result.workload, 1)
     if result.captured is not None and not result.captured.base.lifetimes:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
@@ -124,13 +122,12 @@ def _answer(result: ScenarioResult) -> str:
 def whose(workload: Workload, gpus: int) -> str:
     """Return what has a throughput: ` of all GPUs`, or ` of one rank` of several; empty for one GPU.
 
-    Ranks that split layers compute the same samples: ` of 2 ranks`.
+    Ranks that split layers, and stages of a pipeline, train the same samples: ` of 2 ranks`.
     """
-    if gpus > 1:
-        return " of all GPUs"
     if not isinstance(workload, CapturedWorkload) or workload.captured.ranks == 1:
-        return ""
-    together = parse_layout(workload.captured.parallel).tensor if workload.captured.parallel else 1
+        return " of all GPUs" if gpus > 1 else ""
+    step = workload.captured
+    together = step.pipeline * (parse_layout(step.parallel).tensor if step.parallel else 1)
     return " of one rank" if together == 1 else f" of {together} ranks"
 
 
@@ -176,7 +173,7 @@ def verdict(result: ScenarioResult) -> str:
         "alone fits" if fitting == 1 else "is the fastest that fits" if len(best) == 1 else "are the fastest that fit"
     )
     metrics = first.metrics
-    everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else whose(result.workload, 1)
+    everywhere = whose(result.workload, 1) or (f" on each of {result.gpus} GPUs" if result.gpus > 1 else "")
     same = len({(each.metrics.allocated_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     # PyTorch keeps less of a captured model than base(p) does.
     everything, moved = format_bytes(result.oracle.allocated_bytes), format_bytes(metrics.host_memory_bytes)

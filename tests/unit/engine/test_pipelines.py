@@ -12,6 +12,7 @@ from tests.captured_steps import DW, DX, DY, GRADIENT, MAP, WEIGHTS, Recording, 
 from tests.toy import server_with
 from tests.two_gpus import SERVER as TWO
 from tests.unit.engine.test_collectives import HOSTS
+from vdnnsim.analysis.several_gpus import exchanges, waits_s
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.collective import Collective, CollectiveKind
@@ -40,17 +41,23 @@ def peer(kind: CollectiveKind, stride: int) -> Collective:
     return Collective(kind, 8, "float32", 2, stride)
 
 
-def first_stage(sends: int = 1) -> CapturedStep:
-    """It multiplies and sends the result; then receives the gradient and multiplies twice less one."""
+def first_stage(sends: int = 1, gathers: int = 0) -> CapturedStep:
+    """It multiplies and sends the result; then receives the gradient and multiplies twice less one.
+
+    Before that it may gather its weight.
+    """
     r = Recording("first", 1, ("fc1",))
     w, x = r.memory("w", WEIGHTS, (2,), given=True), r.memory("x", MAP, (2,), given=True)
     y, d_y = r.memory("y", MAP, (2,), held=True), r.memory("dy", GRADIENT, (2,))
     d_w = r.memory("dw", BufferKind.WEIGHT_GRADIENT, (2,), held=True)
-    r.run("mm", "fc1", F, reads=[(X, x), (W, w)], writes=[(Y, y)], saves=[x], work=PRODUCT)
+    for _ in range(gathers):
+        gather = Collective(CollectiveKind.ALL_GATHER, 8, "float32", ranks=2)
+        r.run("all_gather", "fc1", F, updates=[(W, w)], collective=gather, aside=True)
+    product = r.run("mm", "fc1", F, reads=[(X, x), (W, w)], writes=[(Y, y)], saves=[x], work=PRODUCT)
     for _ in range(sends):
         r.run("send", "fc1", F, reads=[(Y, y)], collective=peer(CollectiveKind.SEND, 2), aside=True)
     r.run("recv", "fc1", B, writes=[(DY, d_y)], collective=peer(CollectiveKind.RECEIVE, 2), aside=True)
-    r.run("mm", "fc1", B, reads=[(DY, d_y), (X, x)], writes=[(DW, d_w)], forward=0, work=PRODUCT)
+    r.run("mm", "fc1", B, reads=[(DY, d_y), (X, x)], writes=[(DW, d_w)], forward=product, work=PRODUCT)
     return r.step()
 
 
@@ -95,3 +102,10 @@ def test_a_send_that_nobody_receives_ends_in_a_message() -> None:
     with pytest.raises(SimulationDeadlock, match="send stream at operation") as caught:
         replay(first_stage(sends=2), last_stage())
     assert "send of 2 ranks in forward of fc1" in str(caught.value)
+
+
+def test_a_collective_within_a_stage_is_no_exchange_of_all() -> None:
+    trace = replay(first_stage(gathers=1), last_stage())
+    assert [len(each.spans_on(Stream.COMMUNICATION)) for each in trace.gpus] == [1, 0]
+    assert exchanges(trace) == ()
+    assert waits_s(trace) == ((0.0, 0.0), (0.0, 0.0))
