@@ -63,6 +63,11 @@ def test_report_of_layouts(tmp_path: Path) -> None:
         narrow = tuple(replace(each, held_bytes=each.reserved_bytes + GIB // 100) for each in rows)
         hidden = memory_figure(replace(ranking, ranked=narrow), "llama")
     assert [each.get_text() for each in hidden.legends[0].get_texts()][-1] == "gaps of the allocator"
+    # Of 32 GiB at most, 79 are shown, and 500 named alone.
+    with house_style():
+        (far,) = memory_figure(replace(ranking, memory_bytes=500 * GIB), "llama").axes
+    assert [each.get_text() for each in far.texts][-1] == "capacity 500 GiB \N{RIGHTWARDS ARROW}"
+    assert (len(far.lines), len(memory.lines)) == (0, 1)
     # Kernels, waits and the rest of both.
     widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
     assert sorted(widths) == pytest.approx([0.5, 0.5, 1, 1, 1, 2])

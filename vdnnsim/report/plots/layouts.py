@@ -27,6 +27,8 @@ from vdnnsim.units import format_bytes
 
 _MOST_ROWS: Final = 12
 _CURVE: Final[Any] = {"linewidth": 4, "marker": "o", "markersize": 10, "zorder": 3}
+_NEAR: Final = 4
+"""A capacity beyond so many times the longest bar is left out."""
 _LABEL_WIDTH: Final = 24
 """Characters per line of a label."""
 _LEAST_SEEN: Final = 1 / 500
@@ -72,8 +74,14 @@ def memory_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     ends = _draw_bars(axes, rows, shown, scale)
     for row, (each, end) in enumerate(zip(rows, ends, strict=True)):
         write(axes, scale.number(each.held_bytes), (end, row), (8, 0), va="center", fontsize=13, color=INK)
-    axes.set_xlim(0, 1.06 * ranking.memory_bytes / scale.factor)
-    mark_capacity(axes, ranking.memory_bytes / scale.factor, ranking.memory_bytes, side="right")
+    capacity, longest = ranking.memory_bytes / scale.factor, max(ends)
+    if capacity > _NEAR * longest:
+        text = f"capacity {format_bytes(ranking.memory_bytes)} \N{RIGHTWARDS ARROW}"
+        write(axes, text, (1.0, 1.0), (0, 6), "axes fraction", ha="right", color=ALARM, fontweight="bold")
+        axes.set_xlim(0, 1.25 * longest)
+    else:
+        axes.set_xlim(0, 1.06 * capacity)
+        mark_capacity(axes, capacity, ranking.memory_bytes, side="right")
     axes.set_xlabel(f"memory of a GPU, {scale.unit}")
     write_legend(figure, _seen(shown), rows=2)
     return figure

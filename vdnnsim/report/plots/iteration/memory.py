@@ -121,7 +121,8 @@ def _draw_capacity(axes: Axes, capacity: int, most: int) -> tuple[Scale, float]:
     """Draw a capacity, or above the axes where it is far beyond the peak; return the unit and the top in bytes."""
     if capacity > _NEAR * most:
         text = f"capacity {format_bytes(capacity)} \N{UPWARDS ARROW}"
-        write(axes, text, (1.0, 1.0), (-4, -4), "axes fraction", ha="right", va="top", zorder=5, **_ALARMING)
+        # Below the names of phases.
+        write(axes, text, (1.0, 1.0), (-4, -26), "axes fraction", ha="right", va="top", zorder=5, **_ALARMING)
         return byte_scale((most,)), 1.35 * most
     memory = byte_scale((capacity, most))
     axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5, zorder=3)
