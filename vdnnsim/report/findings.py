@@ -98,9 +98,9 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
 
 
 def conclusions(result: ScenarioResult) -> tuple[str, ...]:
-    """Return the verdict; of a captured model whether its one policy fits, and both where none of several does."""
+    """Return the verdict; of a captured model with one policy whether that fits, of a trace both."""
     several = len(result.slowest) > 1
-    if result.captured is None or (several and result.leader is not None and result.captured.base.lifetimes):
+    if result.captured is None or (several and result.captured.base.lifetimes):
         return (verdict(result),)
     return (_answer(result), *((verdict(result),) if several else ()))
 

@@ -16,6 +16,7 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.planning.deadline import CLOCKS
 from vdnnsim.report.document import Bullets, Code, Document, Heading, Prose, Table
+from vdnnsim.report.findings import conclusions
 from vdnnsim.report.html import fragment
 from vdnnsim.report.markdown import page
 from vdnnsim.report.run.browser import html_text
@@ -97,6 +98,9 @@ def test_where_host_memory_ends_the_answer_says_how_to_state_it(
         ways = (msgspec.structs.replace(way, reason=reason),)
         shown = str(answer_notes(replace(result, answer=Answer(ways))))
         assert ("`--set host.memory=128GiB`" in shown) is is_said
+    reason = "needs more than the 64.0 GiB of host memory"
+    for nbytes, why in ((MIB + 5, f"5 B too much; {reason}"), (MIB - 5, reason)):
+        assert progress_row(msgspec.structs.replace(way, reason=reason, held_bytes=nbytes)).endswith(f"  {why}")
 
 
 def test_the_first_line_says_what_else_runs_out_or_that_nothing_fits(
@@ -113,6 +117,8 @@ def test_the_first_line_says_what_else_runs_out_or_that_nothing_fits(
         assert first_line(replace(result, answer=Answer(tuple(ways)))).endswith(f". {said}")
     both = run_scenario(asked(CapturedModel(chain(20_000), chain(10_000)), MIB, "pytorch", "save_on_cpu"))
     assert "the least of 2 policies, needs " in first_line(both)
+    (said,) = conclusions(both)
+    assert said.startswith("None of 2 policies fits chain (20000) into 1.00 MiB; save_on_cpu(p) would take the least, ")
 
 
 def test_the_batch_of_the_answer_fits_and_one_more_does_not(large: tuple[Scenario, ScenarioResult, Answer]) -> None:

@@ -172,13 +172,16 @@ def _cells(result: ScenarioResult, rank: int, way: Way, rate: str) -> tuple[str,
 
 
 def _why_not(way: Way) -> str:
+    too_much = f"{format_bytes(-way.left_bytes)} too much"
     if way.reason or way.fits:
-        return way.reason or "search cut short" * way.cut_short
+        # More of what the reason names would not be enough.
+        is_too_much = way.iteration_s > 0 and way.left_bytes < 0
+        return f"{too_much}; {way.reason}" if is_too_much else way.reason or "search cut short" * way.cut_short
     if way.in_pieces:
         return "fits but for gaps between blocks"
     if way.is_tight:
         return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
-    return f"{format_bytes(-way.left_bytes)} too much"
+    return too_much
 
 
 def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
