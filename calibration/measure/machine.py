@@ -193,7 +193,7 @@ def _host(costs: HostCosts, figures: _Figures) -> Host:
     sizes = f"blocks of {format_bytes(costs.pinning[0][0])} to {format_bytes(costs.pinning[-1][0])}"
 
     def hundred(path: str, sample: Sample) -> float:
-        return figures.state(path, figures.seconds(path, sample), f"{sample.runs}, each a hundred in a row")
+        return figures.state(path, figures.seconds(path, sample), f"{sample.runs}, each a hundred in turn")
 
     return Host(
         memory_bytes=figures.whole("host.memory", host_memory_bytes(), reported),
