@@ -63,7 +63,7 @@ class Running:
 
     def run(self, acts: Sequence[Act]) -> None:
         torch.manual_seed(5)
-        # A new thread has as many as cores, and MKL's FFT rounds by their number: what is recomputed there would differ.
+        # A new thread has one for each core, and MKL's FFT rounds by their number, so what it recomputed would differ.
         as_here = partial(torch.set_num_threads, torch.get_num_threads())
         with ThreadPoolExecutor(1, initializer=as_here) as thread, warnings.catch_warnings():
             warnings.simplefilter("ignore")
