@@ -21,26 +21,15 @@ def protecting_user_tensors(device: torch.device) -> Iterator[None]:
     Model and inputs are copies; a loss is the user's own and may write to its tensors.
 
     Raises:
-        CaptureError: an operator would write to a tensor, or one got a gradient, which is dropped.
+        CaptureError: an operator would write to a tensor.
     """
     tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
-    leaves = [each for each in tensors if each.is_leaf and each.requires_grad and each.grad is None]
     with ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
         stack.enter_context(random_numbers_kept())
         stack.enter_context(_Refusing(tensors))
-        try:
-            yield
-        finally:
-            given = [each for each in leaves if each.grad is not None]
-            for each in given:
-                each.grad = None
-    if given:
-        raise CaptureError(
-            f"the loss: gives gradients to a tensor of shape {tuple(given[0].shape)} that is not the model's, "
-            "expected a loss of the model's output; put both into one module"
-        )
+        yield
 
 
 class _Refusing(OperatorMode):  # type: ignore[no-untyped-call]

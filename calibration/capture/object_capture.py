@@ -1,8 +1,10 @@
 """Captures of a model that is a Python object, or of a function that makes it, with its inputs."""
 
 import copy
+import gc
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -58,7 +60,7 @@ def captured_object(
         loop: others of `LoopOptions`.
 
     Raises:
-        CaptureError: it cannot be captured.
+        CaptureError: it cannot be captured, or gives gradients to other tensors than its parameters.
     """
     name = _name(model)
     options = LoopOptions(optimizer=optimizer_named(optimizer), **loop)
@@ -93,10 +95,43 @@ def captured_object(
             *([EAGER] if _is_compiled_in_place(model) and not device.compiled else ()),
         ),
     )
-    step, tape = capture_with_tape(program, device)
+    with _refusing_gradients_of_others(model):
+        step, tape = capture_with_tape(program, device)
     if name in _UNNAMED:
         step = structs.replace(step, model=step.modules[0].kind.rpartition(".")[2])
     return with_loss(step, assumed, text_of_call(given, assumed)), tape
+
+
+@contextmanager
+def _refusing_gradients_of_others(model: object) -> Iterator[None]:
+    """Drop gradients of tensors that existed before, which a loop would train with; the captured model is a copy.
+
+    Raises:
+        CaptureError: one got a gradient.
+    """
+    leaves = [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is None
+    ]
+    given = []
+    try:
+        yield
+    finally:
+        given = [each for each in leaves if each.grad is not None]
+        for each in given:
+            each.grad = None
+    if given:
+        names = {id(each): name for name, each in model.named_parameters()} if isinstance(model, nn.Module) else {}
+        if name := names.get(id(given[0])):
+            raise CaptureError(
+                f"model: {name} gets a gradient beside the module, as by a method that was kept from before; a capture "
+                "runs a copy, expected a forward that reaches its parameters by `self`"
+            )
+        raise CaptureError(
+            f"model: forward or the loss gives a gradient to a tensor of shape {tuple(given[0].shape)} that is not "
+            "the model's parameter, expected a loss of the model's output; put both into one module"
+        )
 
 
 def resized(inputs: Any, batch_size: int) -> Any:  # noqa: ANN401

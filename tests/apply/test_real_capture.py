@@ -101,16 +101,27 @@ def test_a_capture_changes_nothing() -> None:
     assert all(each.grad is None for each in model.parameters())
 
 
-@pytest.mark.parametrize("has_gradients", [False, True])
-def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("has_gradients", "real"), [(False, True), (True, True), (False, False)])
+def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool, real: bool) -> None:  # noqa: FBT001
     other = nn.Linear(4, 1)
     if has_gradients:
         for each in other.parameters():
             each.grad = torch.ones_like(each)
     with pytest.raises(CaptureError, match=r"a tensor of shape .* the model's"):
-        planned(Routed(), batches()[0], of=lambda output: other(output).mean())
+        planned(nn.Linear(16, 4), batches()[0], real=real, of=lambda output: other(output).mean())
     found = [each.grad for each in other.parameters()]
     assert all(each is None if not has_gradients else bool((each == 1).all()) for each in found)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_layer_that_is_reached_beside_the_copy_of_a_model_is_refused(real: bool) -> None:  # noqa: FBT001
+    """A capture runs a copy; a method that was kept is of the original, which would get the gradients of the copy."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4))
+    kept = model[1].forward
+    model[1].forward = lambda hidden: kept(hidden)
+    with pytest.raises(CaptureError, match="1.weight gets a gradient|1.bias gets a gradient"):
+        planned(model, batches()[0], real=real)
+    assert all(each.grad is None for each in model.parameters())
 
 
 class HalvedByNumpy(Function):
