@@ -1,5 +1,6 @@
 """Notes beside an answer: what occupies the memory at the peak, what cannot help, and what was not tried."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,6 +16,8 @@ from vdnnsim.units import format_bytes
 
 _GPUS: Final = 8
 _OTHERWISE: Final = "h100_x8"
+_IMAGES: Final = re.compile(r"torch\.randn\(\d+, (\d+, \d+, \d+)\b")
+"""A batch of images as an expression, with the channels, height and width of one."""
 
 
 def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
@@ -66,10 +69,21 @@ def _parallel(replays: AnswerReplays) -> str:
     server, batch_size = own if is_known else _OTHERWISE, max(1, step.batch_size // _GPUS)
     if not step.program.model:
         return f"`vdnnsim.parallel(step, '{server}')` of a step at a batch of {batch_size}"
-    tokens = f" --tokens {step.sample_elements}" if step.sample == "sequence" else ""
-    words = f"{tokens} --precision {step.precision.value} --hardware {server}"
-    command = f"vdnnsim parallel {step.model} --batch {batch_size}{words}"
-    return f"`{command}`, with `--inputs`, `--image` and `--optimizer` as they are here, if any"
+    words = f"{_given(step)} --precision {step.precision.value} --optimizer {step.optimizer} --hardware {server}"
+    command = f"`vdnnsim parallel {step.model} --batch {batch_size}{words}`"
+    return (
+        command
+        if step.program.batch.startswith(("torch.", "{"))
+        else f"{command}, with `--inputs` as it is here, if any"
+    )
+
+
+def _given(step: CapturedStep) -> str:
+    """Return the options that say what a sample of the batch is."""
+    if step.sample == "sequence":
+        return f" --tokens {step.sample_elements}"
+    image = _IMAGES.match(step.program.batch)
+    return f" --image {image[1].replace(', ', 'x')}" if image else ""
 
 
 def states_bytes(step: CapturedStep) -> int:

@@ -149,6 +149,7 @@ def run(*lines: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 WAYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"loop": Loop(optimizer="sgd_fused", loss_chunks=4, checkpointing="full")}),
+    ({}, {"loop": Loop(loss_chunks=4), "policy": "checkpoint(p)", "is_applied": True}),
     ({}, {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 1, "rounds": 4}),
     (
         {"model": "printed_net.py:Stages"},

@@ -48,11 +48,13 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
 
 
 def test_several_gpus_are_tried_by_a_command_for_a_model_that_it_finds() -> None:
-    """One that was captured by its name, whose program says how it is made."""
-    step = msgspec.structs.replace(linear(), program=ProgramText(model="linear()"))
-    _, made = answered(asked(CapturedModel(step, capture_loop=in_loop), 40 * MIB))
-    command = "vdnnsim parallel linear --batch 1 --precision float32 --hardware rtx_4090_x8"
-    assert any(f"Not tried: several GPUs, `{command}`" in each for each in made.notes)
+    """One that was captured by its name, whose program says how it is made; a function of inputs is the user's own."""
+    for batch, given, more in (("torch.randn(1, 3, 8, 6)", " --image 3x8x6", ""), ("pair(1)", "", ", with `--inputs`")):
+        step = msgspec.structs.replace(linear(), program=ProgramText(model="linear()", batch=batch))
+        _, made = answered(asked(CapturedModel(step, capture_loop=in_loop), 40 * MIB))
+        options = f"--batch 1{given} --precision float32 --optimizer adamw --hardware rtx_4090_x8"
+        command = f"Not tried: several GPUs, `vdnnsim parallel linear {options}`{more}"
+        assert any(each.startswith(command) and bool(more) == each.endswith(", if any") for each in made.notes)
 
 
 def test_loops_that_cannot_be_captured_are_named() -> None:

@@ -20,6 +20,7 @@ from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.report.tables.training_script import (
     checkpointed,
     definition,
+    definition_as_module,
     imports_of,
     optimizer_line,
     step_lines,
@@ -37,30 +38,31 @@ SEARCH: Final = "optimal"
 
 def how_to(result: ScenarioResult, way: Way) -> str:
     """Return a command, or lines of Python, which stand behind those of `script_begin` where they call `loss_of`."""
-    lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop)]
-    if way.loop.checkpointing:
-        lines += checkpointed(step_of(result), checkpointed_classes(step_of(result)))
     checkpoints = way.policy.startswith("checkpoint") and not way.is_applied
     sections = list(_checkpointed(result)) if checkpoints else []
+    applies_too = bool(sections) and way.change is Change.MICRO_BATCHES
+    # Without a limit no memory is reserved ahead, so that segments grow.
+    by_apply = way.is_applied or (not way.expandable and (applies_too or (checkpoints and not sections)))
+    lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop, by_apply=by_apply)]
+    if way.loop.checkpointing:
+        lines += checkpointed(step_of(result), checkpointed_classes(step_of(result)))
     lines += sections
     if lines or way.change in (Change.MICRO_BATCHES, Change.BATCH, Change.SEQUENCE) or way.loop.precision:
         lines += step_lines(result, way)
     text = "\n".join(lines)
     lines = [*imports_of(text), *lines]
-    applies_too = bool(sections) and way.change is Change.MICRO_BATCHES
     policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"
     command = "" if lines else _SCRIPT
-    is_plain = bool(sections) or way.policy.startswith("pytorch")
-    if way.is_applied or applies_too or (checkpoints and not sections and not way.expandable):
+    if by_apply:
         nbytes = limit_bytes(result.server.gpu)
         memory = f"{nbytes / GIB:.1f}GiB" if nbytes >= GIB else f"{nbytes // MIB}MiB"
         command = f"vdnnsim apply --memory {memory}{policy} --hardware {way.hardware} -- {_SCRIPT}"
     elif way.expandable:
-        # Without a limit no memory is reserved ahead, so that it grows.
+        is_plain = bool(sections) or way.policy.startswith("pytorch")
         applied = "" if is_plain else f"vdnnsim apply{policy} --hardware {way.hardware} -- "
         command = f"PYTORCH_ALLOC_CONF=expandable_segments:True {applied}{_SCRIPT}"
     if lines and command:
-        command = (_OR_BY if applies_too else _RUN_BY) + command
+        command = (_OR_BY if applies_too and by_apply else _RUN_BY) + command
     return "\n".join((*lines, command) if command else lines)
 
 
@@ -85,8 +87,12 @@ def _updates(result: ScenarioResult, loop: Loop) -> Iterator[str]:
         yield optimizer_line(step, loop)
 
 
-def _sliced_loss(result: ScenarioResult, loop: Loop) -> Iterator[str]:
-    """Yield the lines of a loss of one slice of the tokens after the other; for an own forward as a comment."""
+def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Iterator[str]:
+    """Yield the lines of a loss of one slice of the tokens after the other; for an own forward as a comment.
+
+    `vdnnsim apply` plans what a model returns, and a capture runs a copy of it: there the loss is that of a module,
+    which reaches the output layer as a part of itself.
+    """
     if not loop.loss_chunks:
         return
     step, chunks = step_of(result), loop.loss_chunks
@@ -100,10 +106,12 @@ def _sliced_loss(result: ScenarioResult, loop: Loop) -> Iterator[str]:
         yield f"# parts = zip(hidden.flatten(0, -2).chunk({chunks}), labels.flatten().chunk({chunks}))"
         yield f"# loss = {total} / labels.numel()"
         return
-    yield f"head = {head}.forward"
+    if not by_apply:
+        yield f"head = {head}.forward"
     yield f"{head}.forward = lambda hidden: hidden  # so that the model returns what its output layer gets"
-    yield "def of_part(x, wanted):"
-    yield '    return cross_entropy(head(x), wanted, reduction="sum")'
+    if not by_apply:
+        yield "def of_part(x, wanted):"
+        yield '    return cross_entropy(head(x), wanted, reduction="sum")'
     body, count = [f"hidden, wanted = {called}.flatten(0, -2), labels.flatten()"], "wanted.numel()"
     if shifts:
         count = "(wanted != -100).sum()"
@@ -113,7 +121,7 @@ def _sliced_loss(result: ScenarioResult, loop: Loop) -> Iterator[str]:
             'wanted = pad(batch["labels"], (0, 1), value=-100)[..., 1:].flatten()  # the next tokens',
         ]
     body += [f"parts = zip(hidden.chunk({chunks}), wanted.chunk({chunks}))", f"return {total} / {count}"]
-    yield from definition(step, body)
+    yield from definition_as_module(step, head, body) if by_apply else definition(step, body)
 
 
 def _is_causal(step: CapturedStep) -> bool:

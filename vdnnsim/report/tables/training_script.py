@@ -105,6 +105,25 @@ def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
         yield _INDENT * (2 if contexts else 1) + each + comment
 
 
+def definition_as_module(step: CapturedStep, head: str, body: Iterable[str]) -> Iterator[str]:
+    """Yield a module that returns the loss, made of slices by `of_part`, and call it by the name of the function."""
+    own = [re.sub(r"\b(model(?=\()|of_part)", r"self.\1", each) for each in body]
+    forward = list(definition(step, own))
+    yield "class ModelWithLoss(torch.nn.Module):"
+    methods = (
+        "def __init__(self):",
+        f"{_INDENT}super().__init__()",
+        f"{_INDENT}self.model = model",
+        "def of_part(self, x, wanted):",
+        f"{_INDENT}head = self.{head}",
+        f'{_INDENT}return cross_entropy(type(head).forward(head, x), wanted, reduction="sum")',
+        f"def forward(self, {_arguments(step)}):",
+        *forward[1:],
+    )
+    yield from (_INDENT + each for each in methods)
+    yield f"{_function(step)} = ModelWithLoss()"
+
+
 def optimizer_line(step: CapturedStep, loop: Loop, parameters: str = "model.parameters()") -> str:
     """Return the line that makes the optimizer of a loop, with the options that decide memory."""
     name, options = OPTIMIZERS[loop.optimizer or step.optimizer]
