@@ -57,11 +57,16 @@ def _of_streams(plan: TrainingPlan) -> Iterator[Operation]:
     for position, each in enumerate(plan.operations):
         if isinstance(each, operations.Allocate):
             streams[each.buffer] = first.get(position, Stream.COMPUTE)
-            yield replace(each, stream=streams[each.buffer])
+            yield _on(each, streams[each.buffer])
         elif isinstance(each, operations.Release):
-            yield replace(each, stream=streams.get(each.buffer, Stream.COMPUTE))
+            yield _on(each, streams.get(each.buffer, Stream.COMPUTE))
         else:
             yield each
+
+
+def _on(operation: operations.Allocate | operations.Release, stream: Stream) -> Operation:
+    # Most are: a copy takes longer than all else here.
+    return operation if operation.stream is stream else replace(operation, stream=stream)
 
 
 @dataclass(slots=True)
