@@ -38,7 +38,7 @@ def put_all_states_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `optimal(offload_optimizer=true)` plan with all states on the host, also where it need not."""
     planned = Optimal._planned  # noqa: SLF001 - a plan without them is one of two
 
-    def with_states(policy: Optimal, setting: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
+    def with_states(policy: Optimal, setting: Setting, orders: Orders, effort: Effort, *_: object) -> TrainingPlan:
         if not orders.movable:
             raise PlanError("not asked for")
         return planned(policy, setting, orders, effort)

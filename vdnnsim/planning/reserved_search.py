@@ -45,7 +45,7 @@ class ReservedSearch:
         by_bytes: makes a search for a plan that takes so many bytes, which begins with what some orders drop.
         place: places a plan at addresses.
         kept_s: returns the seconds of a plan that keeps all, less than which no plan takes.
-        found: the fastest so far that has room; None while there is none.
+        found, found_s: the fastest so far that has room, which may be known before; None while there is none.
         bound_s: of all plans.
     """
 
@@ -79,7 +79,7 @@ class ReservedSearch:
                 late -= 1
             before_s = self.found_s
             if self._search(less_bytes) and not fits:
-                if self.found_s < before_s:
+                if roomy is None or self.found_s < before_s:
                     roomy = less_bytes, more_bytes
                 # As above, one for even less may be faster than the first with room.
                 if before_s < inf or self._is_within(FAR):

@@ -44,3 +44,9 @@ def models_of(setting: Setting) -> dict[MemoryChoice | None, str]:
     if not settings.expandable_segments:
         models[replace(settings, expandable_segments=True)] = "PyTorch's allocator with expandable segments"
     return {**models, None: plain}
+
+
+def is_ahead(setting: Setting) -> bool:
+    """Return whether memory is reserved ahead, in segments."""
+    settings = settings_of(setting.limits.model)
+    return settings is not None and settings.preallocated and not settings.expandable_segments

@@ -23,7 +23,7 @@ from msgspec import structs
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
-from vdnnsim.memory.choices import MemoryModel, settings_of
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.planning.effort import EFFORT, LOOKS, PLAYED, Effort, steps_of_placing
@@ -41,7 +41,7 @@ from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.alternatives import ALTERNATIVES, AT_ONCE, keeping_all_s, kernels_s
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting, make_plan
-from vdnnsim.policies.memory_models import in_memory, models_of
+from vdnnsim.policies.memory_models import in_memory, is_ahead, models_of
 from vdnnsim.units import Dimension, parse_quantity
 
 AUTO: Final = "auto"
@@ -115,7 +115,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         rest = replace(setting, steps=(1 - KEEPING) * setting.steps)
         first = None if kept is None else setting.trials.run_trial(kept)
         share = SECOND if first is not None and first.fits else 1.0
-        moved = self._planned(setting, _orders(setting, _movable(setting.workload)), _effort(limit, rest, share))
+        orders, effort = _orders(setting, _movable(setting.workload)), _effort(limit, rest, share)
+        moved = self._planned(setting, orders, effort, kept if share < 1 else None)
         assert moved.certificate is not None, "it was searched for"
         if kept is None or first is None:
             return moved
@@ -128,13 +129,20 @@ class Optimal(Policy, frozen=True, kw_only=True):
         certificate = replace(kept.certificate, bound_s=bound_s, holds_for=holds_for, complete=complete)
         return replace(kept, certificate=certificate)
 
-    def _planned(self, setting: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
-        """Return the fastest plan that is found, in the first memory model that has room for one."""
+    def _planned(
+        self, setting: Setting, orders: Orders, effort: Effort, known: TrainingPlan | None = None
+    ) -> TrainingPlan:
+        """Return the fastest plan that is found, in the first memory model that has room for one.
+
+        Where memory is reserved ahead, a `known` plan that fits is returned unless a faster one is found.
+        """
         for model, words in models_of(setting).items():
             within = setting if model is None else in_memory(setting, model)
             is_by_bytes = within.limits.model is MemoryModel.IDEAL
-            plan = self._in_turns(within, orders, effort if is_by_bytes or _is_ahead(within) else effort.part(SHARE))
-            plan, fits = self._or_faster(plan, within, orders, effort)
+            part = effort if is_by_bytes or is_ahead(within) else effort.part(SHARE)
+            plan = self._in_turns(within, orders, part, known if known and known.memory_model == model else None)
+            is_known = known is not None and plan.operations is known.operations
+            plan, fits = (plan, True) if is_known else self._or_faster(plan, within, orders, effort)
             assert plan.certificate is not None
             complete = plan.certificate.complete and not effort.is_cut
             certificate = replace(plan.certificate, memory=words, complete=complete)
@@ -143,27 +151,31 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 break
         return plan
 
-    def _in_turns(self, setting: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
+    def _in_turns(self, setting: Setting, orders: Orders, effort: Effort, known: TrainingPlan | None) -> TrainingPlan:
         """Search; in memory that is reserved ahead first by bytes, for less until the plan fits at addresses."""
-        if not _is_ahead(setting):
+        if not is_ahead(setting):
             return self._search(setting, orders, effort).plan()
         ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
-        if refused := self._search(ideal, orders, turns).refused(setting.place):
+        planner = self._search(ideal, orders, turns)
+        if refused := planner.refused(setting.place):
             return refused
-        by_bytes = self._by_bytes(setting, ideal.limits, orders, turns)
+        by_bytes = self._by_bytes(setting, ideal.limits, orders, turns, known)
         plan = by_bytes.found
         if plan is None:
             # What is never copied leaves fewer gaps.
             alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
-            kept = None if orders.movable else self._by_bytes(setting, alone, orders, turns).found
+            kept = None if orders.movable else self._by_bytes(setting, alone, orders, turns, None).found
             plan = self._search(setting, orders, effort).plan()
             if kept is not None:
                 plan = min(plan, kept, key=lambda each: _seconds(setting, each))
         assert plan.certificate is not None
-        return replace(plan, certificate=replace(plan.certificate, bound_s=by_bytes.bound_s))
+        bound_s, holds_for = by_bytes.bound_s, planner.question.bound_class
+        return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s, holds_for=holds_for))
 
-    def _by_bytes(self, setting: Setting, limits: MemoryLimits, orders: Orders, effort: Effort) -> ReservedSearch:
-        """Search by bytes for a plan that has room where `setting` places it."""
+    def _by_bytes(
+        self, setting: Setting, limits: MemoryLimits, orders: Orders, effort: Effort, known: TrainingPlan | None
+    ) -> ReservedSearch:
+        """Search by bytes for a plan that has room where `setting` places it, and is faster than a known one."""
         ideal = in_memory(setting, MemoryModel.IDEAL)
 
         def by_bytes(nbytes: int, part: Effort, known: Sequence[frozenset[int]]) -> Planner:
@@ -171,7 +183,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
             return replace(self._search(counted, orders, part, whole=True), known=known, near=GOOD)
 
-        found = ReservedSearch(by_bytes, setting.place, effort, cache(partial(keeping_all_s, setting)))
+        kept_s, known_s = cache(partial(keeping_all_s, setting)), _seconds(setting, known) if known else inf
+        found = ReservedSearch(by_bytes, setting.place, effort, kept_s, known, known_s)
         found.search(limits.device_bytes)
         return found
 
@@ -215,7 +228,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
         if kept_s > certificate.bound_s * (1 + GOOD) and best_s <= kept_s * (1 + GOOD):
             return best, True
         others: list[Policy] = [each() for each in ALTERNATIVES]
-        if is_by_bytes or _is_ahead(setting):
+        if is_by_bytes or is_ahead(setting):
             # Trials take as long as a search.
             others = [each for each in others if isinstance(each, AT_ONCE) or each.decided_by is not DecidedBy.TRIALS]
         is_good = best_s <= certificate.bound_s * (1 + GOOD)
@@ -260,12 +273,6 @@ def _effort(limit: TimeLimit, setting: Setting, share: float = 1.0) -> Effort:
     share *= OF_RANK if isinstance(workload, CapturedWorkload) and workload.captured.ranks > 1 else 1.0
     steps = share * min(EFFORT, LOOKS * len(workload.step.operations))
     return Effort.until(limit.begin().sooner(setting.deadline), steps, setting.steps)
-
-
-def _is_ahead(setting: Setting) -> bool:
-    """Return whether memory is reserved ahead, in segments."""
-    settings = settings_of(setting.limits.model)
-    return settings is not None and settings.preallocated and not settings.expandable_segments
 
 
 def _seconds(setting: Setting, plan: TrainingPlan) -> float:

@@ -5,6 +5,7 @@ they take 12 s, and in 299 B 17 s (test_planner.py).
 """
 
 from dataclasses import replace
+from math import inf
 from types import SimpleNamespace
 from typing import cast
 
@@ -61,7 +62,12 @@ class Addresses(Places):
 
 
 def search(
-    places: Places, effort: Effort = UNLIMITED, least_bytes: int = LEAST, kept_s: float = 0.0
+    places: Places,
+    effort: Effort = UNLIMITED,
+    least_bytes: int = LEAST,
+    kept_s: float = 0.0,
+    known: TrainingPlan | None = None,
+    known_s: float = inf,
 ) -> tuple[ReservedSearch, list[int]]:
     searched = list[int]()
 
@@ -69,7 +75,7 @@ def search(
         searched.append(nbytes)
         return cast("Planner", Bytes(nbytes, least_bytes))
 
-    found = ReservedSearch(by_bytes, places, effort, lambda: kept_s)
+    found = ReservedSearch(by_bytes, places, effort, lambda: kept_s, known, known_s)
     found.search(306)
     return found, searched
 
@@ -101,6 +107,23 @@ def test_a_plan_near_the_bound_is_followed_by_those_for_more(monkeypatch: pytest
     monkeypatch.setattr(reserved_search, "FAR", 1.3)
     _, searched = search(Addresses(305))
     assert searched == [306, 302, 304]
+
+
+KNOWN = cast("TrainingPlan", SimpleNamespace())
+
+
+def test_a_known_plan_that_is_as_fast_in_all_of_the_memory_ends_the_search() -> None:
+    """It takes 10 s, as the one for 306 B, which is not placed."""
+    found, searched = search(places := Addresses(306), known=KNOWN, known_s=10)
+    assert found.found is KNOWN
+    assert (places.asked, searched) == ([], [306])
+
+
+def test_plans_are_searched_for_between_one_that_is_no_faster_than_a_known_one_and_one_without_room() -> None:
+    """Less than 11 s takes the one for 306 B, which has no room, and that for 304 B; that for 302 B takes 12 s."""
+    found, searched = search(places := Addresses(305), known=KNOWN, known_s=11)
+    assert seconds_of(found) == 10
+    assert (places.asked, searched) == ([306, 304], [306, 302, 304])
 
 
 def test_a_plan_as_fast_as_one_that_keeps_all_ends_the_search() -> None:

@@ -188,8 +188,10 @@ def test_a_search_that_moves_states_in_vain_is_not_followed(monkeypatch: pytest.
     setting = toy_setting(WORKLOAD, COSTS)
     search = Optimal._planned  # noqa: SLF001 - what may be unlucky
 
-    def unlucky(policy: Optimal, asked: Setting, orders: Orders, effort: Effort) -> TrainingPlan:
-        found = search(policy, asked, orders, effort)
+    def unlucky(
+        policy: Optimal, asked: Setting, orders: Orders, effort: Effort, known: TrainingPlan | None = None
+    ) -> TrainingPlan:
+        found = search(policy, asked, orders, effort, known)
         return replace(VdnnAll().plan(asked), certificate=found.certificate) if orders.movable else found
 
     monkeypatch.setattr(Optimal, "_planned", unlucky)
