@@ -100,6 +100,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.operation_measurement import measured_here
     from calibration.apply.reservation import cublaslt_bytes
     from calibration.apply.user_state import protecting_user_tensors
+    from calibration.capture.known_results import refuse_kept_tensors
     from calibration.capture.object_capture import captured_object
     from calibration.capture.program import CaptureDevice
     from calibration.capture.wrapped import refuse_compiled
@@ -132,6 +133,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
             channels_last=False,
             device=CaptureDevice(real=real, compute_capability=capability, device_type=device.type if real else "cpu"),
         )
+    refuse_kept_tensors()
     if any(each.grad is not None for each in model.parameters()):
         # A loop that accumulates gradients, or keeps them until backward.
         captured = with_gradients(captured)
