@@ -68,6 +68,9 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         memory_model=memory_model,
         real=real,
     )
+    from calibration.capture.known_results import refuse_kept_tensors
+
+    refuse_kept_tensors()
     beside_bytes = 0 if request.live is None else request.live.other_bytes
     return request.beside(beside_bytes).planned()
 
@@ -100,7 +103,6 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.operation_measurement import measured_here
     from calibration.apply.reservation import cublaslt_bytes
     from calibration.apply.user_state import protecting_user_tensors
-    from calibration.capture.known_results import refuse_kept_tensors
     from calibration.capture.object_capture import captured_object
     from calibration.capture.program import CaptureDevice
     from calibration.capture.wrapped import refuse_compiled
@@ -133,7 +135,6 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
             channels_last=False,
             device=CaptureDevice(real=real, compute_capability=capability, device_type=device.type if real else "cpu"),
         )
-    refuse_kept_tensors()
     if any(each.grad is not None for each in model.parameters()):
         # A loop that accumulates gradients, or keeps them until backward.
         captured = with_gradients(captured)
