@@ -45,6 +45,10 @@ class KernelCost:
     shares: tuple[tuple[Origin, float], ...] = ()
     issue_s: float | None = None
 
+    def __hash__(self) -> int:
+        """Return a hash without that of the parts, hundreds of which a module has; equal costs have equal seconds."""
+        return hash((self.algorithm, self.seconds, self.workspace_bytes))
+
     @property
     def seconds_by_origin(self) -> dict[Origin, float]:
         return {origin: share * self.seconds for origin, share in self.shares or ((self.origin, 1.0),)}
