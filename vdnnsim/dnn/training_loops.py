@@ -71,6 +71,7 @@ def optimizer_named(optimizer: object) -> str:
     return name
 
 
+_AMPERE: Final = (8, 0)
 LARGE: Final = 0.05
 """Share of the memory from which something is worth to be made smaller."""
 _TIGHT: Final = 0.8
@@ -160,11 +161,20 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
         if may_be_in_backward and step.parameter_bytes + gradients + states / 4 > _TIGHT * room_bytes:
             found.append(msgspec.structs.replace(found[-1], in_backward=True))
     if step.precision.element_type.nbytes > 2 and not step.precision.autocast:
-        mixed = Precision.AMP_BFLOAT16.value
-        found += [msgspec.structs.replace(each, precision=mixed) for each in (first, found[-1])]
+        mixed = _autocast_of(step)
+        # A gradient scaler looks at all gradients before the update.
+        in_backward = None if mixed is Precision.AMP_FLOAT16 else found[-1].in_backward
+        last = msgspec.structs.replace(found[-1], in_backward=in_backward)
+        found += [msgspec.structs.replace(each, precision=mixed.value) for each in (first, last)]
     if checkpointed_classes(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
         found.append(msgspec.structs.replace(first, loss_chunks=chunks, checkpointing="full"))
     return tuple(dict.fromkeys(each for each in found if each.changes))
+
+
+def _autocast_of(step: CapturedStep) -> Precision:
+    """Return the autocast that the card of a step has tensor cores for: bfloat16 from Ampere on."""
+    capability = step.compute_capability
+    return Precision.AMP_FLOAT16 if capability is not None and capability < _AMPERE else Precision.AMP_BFLOAT16
 
 
 def checkpointed_classes(step: CapturedStep) -> tuple[str, ...]:

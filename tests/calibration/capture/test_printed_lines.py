@@ -195,6 +195,18 @@ def test_the_captured_model_is_checkpointed_as_it_was() -> None:
     assert "# yours: blocks checkpointed as by --checkpointing 2" in some
 
 
+def test_float16_has_a_gradient_scaler() -> None:
+    """Which scales the loss, skips an update with a gradient that overflows, and may lower its first factor then."""
+    result = result_of(captured())
+    lines = how_to(result, way(result, loop=Loop(precision="amp_float16")))
+    assert lines.splitlines()[0] == 'scaler = torch.amp.GradScaler("cuda")'
+    assert lines.endswith(
+        "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()\noptimizer.zero_grad()"
+    )
+    names, _ = run(script_begin(result), lines)
+    assert names["scaler"].get_scale() in (2**15, 2**16)
+
+
 def test_inference_returns_an_output() -> None:
     """Of one of four samples, without a gradient: 1 x 6 x 11 logits."""
     result = result_of(captured(mode=Mode.INFERENCE, precision=Precision.AMP_BFLOAT16))

@@ -91,10 +91,21 @@ def test_what_excludes_updates_in_backward() -> None:
     assert lighter_loops(msgspec.structs.replace(step, mode=Mode.INFERENCE), MIB, 1) == ()
 
 
-def test_a_step_in_float32_may_be_mixed() -> None:
-    """With the optimizer of the first loop, and of the last."""
-    found = [str(each) for each in lighter_loops(linear(), 100 * MIB, 1)]
-    assert found[-2:] == ["adamw_fused, amp_bfloat16", "adamw8bit, amp_bfloat16"]
+@pytest.mark.parametrize(
+    ("device", "mixed"), [("cpu", "amp_bfloat16"), ("cuda 8.0", "amp_bfloat16"), ("cuda 7.5", "amp_float16")]
+)
+def test_a_step_in_float32_may_be_mixed(device: str, mixed: str) -> None:
+    """With the optimizer of the first loop, and of the last, in the narrow type of the card's tensor cores."""
+    step = msgspec.structs.replace(linear(), device=device)
+    found = [str(each) for each in lighter_loops(step, 100 * MIB, 1)]
+    assert found[-2:] == [f"adamw_fused, {mixed}", f"adamw8bit, {mixed}"]
+
+
+def test_float16_is_not_updated_in_backward() -> None:
+    """A scaler looks at all gradients first; in bfloat16 states of 8 bits leave more than 80 % of 20 MiB, as above."""
+    for device, where in (("cuda 7.5", ""), ("cuda 8.0", " in backward")):
+        found = lighter_loops(msgspec.structs.replace(linear(), device=device), 20 * MIB, 1)
+        assert [str(each).partition(",")[0] for each in found if each.precision][-1] == f"adamw8bit{where}"
 
 
 def test_blocks_are_the_repeated_class_with_most_parameters() -> None:

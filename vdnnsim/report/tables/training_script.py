@@ -22,6 +22,7 @@ _IMPORTS: Final = {
 """By the name that a line uses."""
 _INDENT: Final = "    "
 _YOUR_LOSS: Final = "your_loss("
+_SCALER: Final = 'scaler = torch.amp.GradScaler("cuda")'
 _WRAPPER: Final = ".CheckpointWrapper"
 """Of PyTorch, whose path is that of the module in it."""
 
@@ -52,7 +53,7 @@ def script_begin(result: ScenarioResult) -> str:
         lines.append(f"# yours: the model of a rank, spread as {step.parallel}")
     if made:
         lines.append(made)
-        lines += ['scaler = torch.amp.GradScaler("cuda")'] * _is_scaled(step)
+        lines += [_SCALER] * _is_scaled(step)
     body = text.loss or f"{_YOUR_LOSS}model(batch))"
     if step.mode is Mode.INFERENCE:
         body = body.removeprefix(_YOUR_LOSS).removesuffix(")" * body.startswith(_YOUR_LOSS))
@@ -137,6 +138,10 @@ def optimizer_line(step: CapturedStep, loop: Loop, parameters: str = "model.para
 def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
     """Yield a step of a way: its micro-batches, forward and backward of each, and the update."""
     step, depth = step_of(result), ""
+    autocast = Precision(way.loop.precision or step.precision.value)
+    is_scaled = autocast is Precision.AMP_FLOAT16 and step.mode is Mode.TRAINING
+    if is_scaled and not _is_scaled(step):
+        yield _SCALER
     names = _arguments(step).split(", ")
     if result.workload.rounds > 1:
         yield f"for _ in range({result.workload.rounds}):  # with the next batch each"
@@ -154,13 +159,13 @@ def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
         yield f"{depth}output = {called}"
         return
     loss = f"({called} / {way.rounds})" if way.rounds > 1 else called
-    if way.loop.precision:
-        yield f'{depth}with torch.autocast("cuda", torch.bfloat16):'
+    if way.loop.precision and (narrow := autocast.autocast):
+        yield f'{depth}with torch.autocast("cuda", torch.{narrow.value}):'
         yield f"{depth}{_INDENT}loss = {loss}"
         loss = "loss"
-    yield f"{depth}scaler.scale({loss}).backward()" if _is_scaled(step) else f"{depth}{loss}.backward()"
+    yield f"{depth}scaler.scale({loss}).backward()" if is_scaled else f"{depth}{loss}.backward()"
     if _updates_at_end(step) and not way.loop.in_backward:
-        yield from ("scaler.step(optimizer)", "scaler.update()") if _is_scaled(step) else ("optimizer.step()",)
+        yield from ("scaler.step(optimizer)", "scaler.update()") if is_scaled else ("optimizer.step()",)
         yield "optimizer.zero_grad()"
 
 
