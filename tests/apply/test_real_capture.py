@@ -70,6 +70,12 @@ def test_what_a_capture_with_real_tensors_may_write() -> None:
     assert total.item() == 0
 
 
+@pytest.mark.parametrize("model", [Routed, "resnet18"])
+def test_a_plan_is_of_the_module_that_the_loop_trains(model: Any) -> None:  # noqa: ANN401 - whatever a user gives
+    with pytest.raises(CaptureError, match="is for `vdnnsim"):
+        vdnnsim.plan(model, batches()[0])
+
+
 def test_steps_follow_the_plan_on_the_captured_branch() -> None:
     model = Routed()
     inputs: list[Arguments] = [((each,), {}) for each in batches()]

@@ -105,6 +105,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.user_state import protecting_user_tensors
     from calibration.capture.object_capture import captured_object
     from calibration.capture.program import CaptureDevice
+    from calibration.capture.user_code import article
     from calibration.capture.wrapped import refuse_compiled
     from vdnnsim.api.named import precision_named, profile_of
     from vdnnsim.api.scenarios import chosen_memory_model, with_memory
@@ -115,6 +116,11 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.memory.choices import preallocated
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
+    if isinstance(model, type) or not hasattr(model, "parameters"):
+        raise CaptureError(
+            f"model: found {article(model)}, expected the torch.nn.Module that the loop trains; a name, or a function "
+            "that makes one, is for `vdnnsim.capture`"
+        )
     refuse_compiled(model)
     device = next((each.device for each in model.parameters()), None)
     if device is None:

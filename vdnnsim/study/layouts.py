@@ -29,7 +29,7 @@ from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.errors import InputError, PlanError
+from vdnnsim.errors import CaptureError, InputError, PlanError
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.policies.pytorch import PyTorch
@@ -64,6 +64,9 @@ def rank_layouts(
         done: gets the name of each finished layout.
         micro_batches: of a step.
         tries_all: whether layouts with shards in host memory are tried even though another fits.
+
+    Raises:
+        CaptureError: none of several can be captured, for one reason.
     """
     trials = _Trials(profile, samples, micro_batches, capture)
     return _ranking(gpus, names, trials, done, tries_all=tries_all)
@@ -78,7 +81,11 @@ def _ranking(
             found.append(trials.of(name))
         done(name)
     ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
-    refused = (each for each in found if isinstance(each, Refused))
+    refused = [each for each in found if isinstance(each, Refused)]
+    reasons = {"" if each.held_bytes else each.reason for each in refused}
+    if len(refused) > 1 and not ranked and len(reasons) == 1 and (reason := reasons.pop()):
+        # What no layout changes, as inputs that are missing.
+        raise CaptureError(reason)
     server = trials.profile.server
     memory_bytes = server.gpu.memory_bytes
     return LayoutRanking(

@@ -230,6 +230,18 @@ def test_layout_that_fits_nowhere() -> None:
     assert layouts_table(ranking, "m", "", "").cells
 
 
+def test_what_no_layout_changes_is_an_error() -> None:
+    """Of two layouts; one alone is refused, for its own reason."""
+
+    def missing(_: Setup) -> tuple[CapturedStep]:
+        raise CaptureError("net: inputs are missing")
+
+    with pytest.raises(CaptureError, match="net: inputs are missing"):
+        rank_layouts(8, ("fsdp=8", "ddp=8"), 1, SERVER, missing)
+    (refused,) = rank_layouts(8, ("fsdp=8",), 1, SERVER, missing).refused
+    assert refused.reason == "net: inputs are missing"
+
+
 def test_flop_of_a_step() -> None:
     """Recomputation does not count: forward of `sharded` has two products of no stated FLOPs."""
     assert model_flop(sharded()) == 0
