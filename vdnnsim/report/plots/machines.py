@@ -53,7 +53,9 @@ def machines_figure(ranking: Ranking, title: str, subtitle: str) -> Figure:
         face = "white" if span is None else color
         place = value / scale.factor, row
         axes.plot(*place, marker, color=color, markersize=9, markerfacecolor=face, markeredgewidth=2, zorder=3)
-        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
+        policy, _, loop = offer.policy.partition(", ")
+        # The table has the rest, which would leave the axes no room.
+        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {policy}{', …' * bool(loop)}"
         text, beside = f"{scale.with_digits([value]).text(value)}   {held}", axes.get_yaxis_transform()
         write(axes, text, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
     axes.set_xscale("log")

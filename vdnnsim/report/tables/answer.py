@@ -190,10 +190,11 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         f"What fits leaves {share} of the memory free, since one measured peak in twenty was above the simulated one "
         "by more than that."
     )
-    for way in ways:
-        if way.untried and way.cut_short:
-            options = f"{way.loop.options} --policy '{way.policy}' --allocator preallocated:True --time-limit '60 s'"
-            yield f"A search may find a faster plan in more time: `vdnnsim run` with `{options.strip()}`."
+    if cut := [way.policy for way in ways if way.untried and way.cut_short]:
+        yield (
+            f"{listed(list(dict.fromkeys(cut)))}: searched with less effort here than by `vdnnsim apply` and "
+            "`vdnnsim.plan`, which may find a faster plan."
+        )
     if any(way.in_pieces for way in ways):
         yield (
             "Fits but for gaps between blocks: no free piece is large enough; under "
@@ -201,8 +202,9 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
         )
     rounding = [each for way in ways if not way.loop.is_exact for each in (way.loop.precision or way.loop.optimizer,)]
     if rounding:
-        names = listed(list(dict.fromkeys(map(str, rounding))))
-        yield f"`rounded`: {names} computes or keeps numbers of fewer bits; all other loops compute the same."
+        names = list(dict.fromkeys(map(str, rounding)))
+        verb = "computes or keeps" if len(names) == 1 else "compute or keep"
+        yield f"`rounded`: {listed(names)} {verb} numbers of fewer bits; all other loops compute the same."
     if any(way.is_applied for way in ways):
         yield (
             f"`by apply`: run by `vdnnsim apply`, which reserves {format_bytes(limit_bytes(result.server.gpu))} "
