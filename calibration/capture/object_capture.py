@@ -114,7 +114,6 @@ def _refusing_gradients_of_others(model: object) -> Iterator[None]:
         for each in gc.get_objects()
         if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is None
     ]
-    given = []
     try:
         yield
     finally:
