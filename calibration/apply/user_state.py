@@ -1,6 +1,5 @@
 """Context managers that preserve tensors, random states and autocast of a user's program."""
 
-import gc
 import random
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from calibration.capture.outside_tensors import existing
 from calibration.capture.schemas import OperatorMode, operands_of
 from vdnnsim.errors import CaptureError
 
@@ -23,12 +23,11 @@ def protecting_user_tensors(device: torch.device) -> Iterator[None]:
     Raises:
         CaptureError: an operator would write to a tensor.
     """
-    tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
     with ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
         stack.enter_context(random_numbers_kept())
-        stack.enter_context(_Refusing(tensors))
+        stack.enter_context(_Refusing(existing(torch.Tensor)))
         yield
 
 

@@ -3,7 +3,6 @@
 A model of many equal blocks runs the same operators on tensors of the same shapes in each of them.
 """
 
-import gc
 from functools import cached_property
 from typing import Any, Final
 
@@ -11,8 +10,6 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
-from vdnnsim.errors import CaptureError
 
 _DESCRIBED: Final = (int, float, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 """Types of arguments that are described by themselves and their type."""
@@ -105,20 +102,3 @@ def _describe(value: object, found: list[object]) -> bool:
     # 1 and 1.0 are equal and make results of other types.
     found += (type(value), value)
     return type(value) in _DESCRIBED
-
-
-def refuse_kept_tensors() -> None:
-    """Refuse what a model keeps of its captures elsewhere than in the captured copy.
-
-    Raises:
-        CaptureError: a tensor without values is alive, which the model would compute with in training.
-    """
-    gc.collect()
-    found = [each for each in gc.get_objects() if issubclass(type(each), FakeTensor)]
-    shapes = [tuple(each.shape) for each in found if isinstance(each.fake_mode, KnownResults)]
-    if shapes:
-        raise CaptureError(
-            f"model: keeps a tensor of shape {shapes[0]} outside of itself, as in a cache of a function or a "
-            "list of its class, where a capture leaves one without values: clear it, and run forward once before the "
-            "plan is made, so that it is there"
-        )

@@ -1,10 +1,8 @@
 """Captures of a model that is a Python object, or of a function that makes it, with its inputs."""
 
 import copy
-import gc
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,6 +16,7 @@ from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
+from calibration.capture.outside_tensors import refusing_gradients
 from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.program_text import text_of_call
 from calibration.capture.request import LIBRARIES, LoopOptions
@@ -95,42 +94,11 @@ def captured_object(
             *([EAGER] if _is_compiled_in_place(model) and not device.compiled else ()),
         ),
     )
-    with _refusing_gradients_of_others(model):
+    with refusing_gradients(model):
         step, tape = capture_with_tape(program, device)
     if name in _UNNAMED:
         step = structs.replace(step, model=step.modules[0].kind.rpartition(".")[2])
     return with_loss(step, assumed, text_of_call(given, assumed)), tape
-
-
-@contextmanager
-def _refusing_gradients_of_others(model: object) -> Iterator[None]:
-    """Drop gradients of tensors that existed before, which a loop would train with; the captured model is a copy.
-
-    Raises:
-        CaptureError: one got a gradient.
-    """
-    leaves = [
-        each
-        for each in gc.get_objects()
-        if issubclass(type(each), torch.Tensor) and each.is_leaf and each.requires_grad and each.grad is None
-    ]
-    try:
-        yield
-    finally:
-        given = [each for each in leaves if each.grad is not None]
-        for each in given:
-            each.grad = None
-    if given:
-        names = {id(each): name for name, each in model.named_parameters()} if isinstance(model, nn.Module) else {}
-        if name := names.get(id(given[0])):
-            raise CaptureError(
-                f"model: {name} gets a gradient beside the module, as by a method that was kept from before; a capture "
-                "runs a copy, expected a forward that reaches its parameters by `self`"
-            )
-        raise CaptureError(
-            f"model: forward or the loss gives a gradient to a tensor of shape {tuple(given[0].shape)} that is not "
-            "the model's parameter, expected a loss of the model's output; put both into one module"
-        )
 
 
 def resized(inputs: Any, batch_size: int) -> Any:  # noqa: ANN401

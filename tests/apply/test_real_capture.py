@@ -109,7 +109,7 @@ def test_a_capture_changes_nothing() -> None:
     assert all(each.grad is None for each in model.parameters())
 
 
-@pytest.mark.parametrize(("has_gradients", "real"), [(False, True), (True, True), (False, False)])
+@pytest.mark.parametrize(("has_gradients", "real"), [(False, True), (True, True), (False, False), (True, False)])
 def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool, real: bool) -> None:  # noqa: FBT001
     other = nn.Linear(4, 1)
     if has_gradients:

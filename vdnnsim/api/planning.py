@@ -68,7 +68,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         memory_model=memory_model,
         real=real,
     )
-    from calibration.capture.known_results import refuse_kept_tensors
+    from calibration.capture.outside_tensors import refuse_kept_tensors
 
     refuse_kept_tensors()
     beside_bytes = 0 if request.live is None else request.live.other_bytes
