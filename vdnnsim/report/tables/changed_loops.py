@@ -106,12 +106,7 @@ def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Itera
         yield f"# parts = zip(hidden.flatten(0, -2).chunk({chunks}), labels.flatten().chunk({chunks}))"
         yield f"# loss = {total} / labels.numel()"
         return
-    if not by_apply:
-        yield f"head = {head}.forward"
-    yield f"{head}.forward = lambda hidden: hidden  # so that the model returns what its output layer gets"
-    if not by_apply:
-        yield "def of_part(x, wanted):"
-        yield '    return cross_entropy(head(x), wanted, reduction="sum")'
+    without_head = f"{head}.forward = lambda hidden: hidden  # so that the model returns what its output layer gets"
     body, count = [f"hidden, wanted = {called}.flatten(0, -2), labels.flatten()"], "wanted.numel()"
     if shifts:
         count = "(wanted != -100).sum()"
@@ -121,7 +116,12 @@ def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Itera
             'wanted = pad(batch["labels"], (0, 1), value=-100)[..., 1:].flatten()  # the next tokens',
         ]
     body += [f"parts = zip(hidden.chunk({chunks}), wanted.chunk({chunks}))", f"return {total} / {count}"]
-    yield from definition_as_module(step, head, body) if by_apply else definition(step, body)
+    if by_apply:
+        yield from (without_head, *definition_as_module(step, head, body))
+        return
+    yield from (f"head = {head}.forward", without_head, "def of_part(x, wanted):")
+    yield '    return cross_entropy(head(x), wanted, reduction="sum")'
+    yield from definition(step, body)
 
 
 def _is_causal(step: CapturedStep) -> bool:

@@ -53,7 +53,7 @@ def script_begin(result: ScenarioResult) -> str:
         lines.append(f"# yours: the model of a rank, spread as {step.parallel}")
     if made:
         lines.append(made)
-        lines += [_SCALER] * _is_scaled(step)
+        lines += [_SCALER] * _is_scaled(step, step.precision)
     body = text.loss or f"{_YOUR_LOSS}model(batch))"
     if step.mode is Mode.INFERENCE:
         body = body.removeprefix(_YOUR_LOSS).removesuffix(")" * body.startswith(_YOUR_LOSS))
@@ -108,8 +108,7 @@ def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
 
 def definition_as_module(step: CapturedStep, head: str, body: Iterable[str]) -> Iterator[str]:
     """Yield a module that returns the loss, made of slices by `of_part`, and call it by the name of the function."""
-    own = [re.sub(r"\b(model(?=\()|of_part)", r"self.\1", each) for each in body]
-    forward = list(definition(step, own))
+    forward = list(definition(step, ("model, of_part = self.model, self.of_part", *body)))
     yield "class ModelWithLoss(torch.nn.Module):"
     methods = (
         "def __init__(self):",
@@ -138,9 +137,9 @@ def optimizer_line(step: CapturedStep, loop: Loop, parameters: str = "model.para
 def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
     """Yield a step of a way: its micro-batches, forward and backward of each, and the update."""
     step, depth = step_of(result), ""
-    autocast = Precision(way.loop.precision or step.precision.value)
-    is_scaled = autocast is Precision.AMP_FLOAT16 and step.mode is Mode.TRAINING
-    if is_scaled and not _is_scaled(step):
+    precision = Precision(way.loop.precision or step.precision.value)
+    is_scaled = _is_scaled(step, precision)
+    if is_scaled and not _is_scaled(step, step.precision):
         yield _SCALER
     names = _arguments(step).split(", ")
     if result.workload.rounds > 1:
@@ -159,7 +158,7 @@ def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
         yield f"{depth}output = {called}"
         return
     loss = f"({called} / {way.rounds})" if way.rounds > 1 else called
-    if way.loop.precision and (narrow := autocast.autocast):
+    if way.loop.precision and (narrow := precision.autocast):
         yield f'{depth}with torch.autocast("cuda", torch.{narrow.value}):'
         yield f"{depth}{_INDENT}loss = {loss}"
         loss = "loss"
@@ -186,8 +185,8 @@ def _updates_at_end(step: CapturedStep) -> bool:
     return bool(step.update) and not step.in_backward
 
 
-def _is_scaled(step: CapturedStep) -> bool:
-    return step.precision is Precision.AMP_FLOAT16 and step.mode is Mode.TRAINING
+def _is_scaled(step: CapturedStep, precision: Precision) -> bool:
+    return precision is Precision.AMP_FLOAT16 and step.mode is Mode.TRAINING
 
 
 def _indexed(step: CapturedStep, name: str, index: str) -> str:
