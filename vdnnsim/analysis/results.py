@@ -50,6 +50,12 @@ class Setup:
         """How many batches these GPUs train in an iteration, one each, or one through all stages of a pipeline."""
         return 1 if self.workload.as_captured else self.gpus
 
+    @property
+    def room_bytes(self) -> int:
+        """Memory in which a simulated peak surely fits: of a captured model even if it is as low as peaks may be."""
+        memory_bytes = self.server.gpu.memory_bytes
+        return memory_bytes if self.captured is None else certain_bytes(memory_bytes)
+
 
 class Shortage(Enum):
     """The memory that does not suffice."""
@@ -193,8 +199,11 @@ class ScenarioResult(Setup):
 
     def surely_fits(self, row: PolicyResult) -> bool:
         """Whether a row fits even if its peak is too low by as much as peaks are known to be."""
-        gpu = self.server.gpu
-        return row.fits and row.held_bytes(gpu) <= certain_bytes(gpu.memory_bytes)
+        return row.fits and row.held_bytes(self.server.gpu) <= self.room_bytes
+
+    def just_fits(self, row: PolicyResult) -> bool:
+        """Whether a row fits by its simulated peak alone."""
+        return row.fits and not self.surely_fits(row)
 
     @property
     def surely_fastest(self) -> PolicyResult | None:

@@ -9,12 +9,20 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
-from vdnnsim.report.findings import caption, counted, how_many_fit, question_text, refusals, workload_text
+from vdnnsim.report.findings import TOO_LOW, caption, counted, how_many_fit, question_text, refusals, workload_text
 from vdnnsim.report.folder import QUESTION, Writer
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale
-from vdnnsim.report.tables.summary import BEYOND, holds_more, left_out_first, quantity_column, rate_column
+from vdnnsim.report.tables.summary import (
+    BEYOND,
+    JUST,
+    fits_column,
+    holds_more,
+    left_out_first,
+    quantity_column,
+    rate_column,
+)
 from vdnnsim.units import format_bytes, format_seconds
 
 COMPARED: Final = (
@@ -24,7 +32,7 @@ COMPARED: Final = (
 )
 """Columns of `compare.csv`; on several GPUs the numbers are of the slowest one."""
 
-FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
+FITS, JUST_FITS, DOES_NOT_FIT, NO_PLAN = "fits", "just fits", "does not fit", "no plan"
 FRONT = "*"
 FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse in the other"
 
@@ -55,6 +63,8 @@ def comparison_table(comparison: Comparison, *compared: str) -> Document:
     table = ranked(comparison) if comparison.standings else None
     if table:
         notes += *glossary((row.policy for row in result.slowest), result.workload), FRONT_NOTE
+        if any(map(result.just_fits, result.slowest)):
+            notes.append(f"{JUST}: fits by its simulated peak, but {TOO_LOW}")
     findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison), *compared
     return titled_table(caption(result), table, notes, findings)
 
@@ -81,7 +91,7 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
 
     return (
         *(
-            row(policy, FITS, reason, each.row, each)
+            row(policy, JUST_FITS if result.just_fits(each.row) else FITS, reason, each.row, each)
             for each in comparison.standings
             for policy, reason in (
                 (each.row.policy, ""),
@@ -103,15 +113,16 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     beyond = BEYOND if holds_more(comparison.result) else ()
     memory = byte_scale(COLUMNS[name].number(row) for name in ("allocated_bytes", *beyond) for row in rows)
+    fits = fits_column(comparison.result, (each.row for each in standings))
     return (
         Column("rank", tuple(str(each.time_rank) for each in standings)),
         text_column("policy", map(_label, standings), Fold.LABEL),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
+        *([fits] if JUST in fits.cells else []),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(comparison.result.workload.graph), rows),
-        quantity_column("allocated_bytes", rows, memory),
+        *(quantity_column(name, rows, memory) for name in ("allocated_bytes", *beyond)),
         Column("rank by memory", tuple(str(each.memory_rank) for each in standings), header="rank by\nmemory"),
-        *(quantity_column(name, rows, memory) for name in beyond),
         quantity_column("offloaded_bytes", rows),
         quantity_column("performance_ratio", rows),
     )
@@ -126,21 +137,19 @@ def _label(standing: Standing) -> str:
 def comparison_title(comparison: Comparison) -> str:
     """Return the title: how many fit, and the two ends of the Pareto front."""
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
-    fitting = sum(len(each.policies) for each in standings)
-    total = fitting + len(comparison.unfit) + len(comparison.result.declined)
+    total = len(comparison.result.slowest) + len(comparison.result.declined)
     if not standings:
         tried = [*(each.policy for each in comparison.unfit), *(each.policy for each in comparison.result.declined)]
         which = f"{tried[0]} does not fit" if total == 1 else f"None of {counted(total)} fits"
         return f"{which} {workload_text(comparison.result)} into {format_bytes(capacity)}"
     front = [each for each in standings if each.on_front]
-    fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
+    fast, small = (_point(comparison, each.row) for each in (front[0], min(front, key=lambda each: each.memory_rank)))
     ends = f": {fast}" if fast == small else f": from {fast} to {small}"
-    return how_many_fit(comparison.result, fitting, total) + ends
+    return how_many_fit(comparison.result, total) + ends
 
 
-def _point(standing: Standing) -> str:
-    metrics = standing.row.metrics
-    return f"{standing.row.policy} {format_seconds(metrics.iteration_s)} in {format_bytes(metrics.allocated_bytes)}"
+def _point(comparison: Comparison, row: PolicyResult) -> str:
+    return f"{row.policy} {format_seconds(row.metrics.iteration_s)} in {format_bytes(comparison.held_bytes(row))}"
 
 
 def unranked(comparison: Comparison) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Findings of a result in sentences: the best policy, its speed beside unlimited memory, why others do not fit."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
@@ -16,7 +17,8 @@ from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
-_JUST_FITS = f"It just fits, for peaks may be {percent(PEAKS_TOO_LOW)} too low"
+TOO_LOW: Final = f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
+_JUST_FITS = f"It just fits, for {TOO_LOW}"
 
 
 def workload_text(asked: Setup) -> str:
@@ -114,7 +116,7 @@ def _answer(result: ScenarioResult) -> str:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
     taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
-    how = "It fits" if result.surely_fits(best) else _JUST_FITS
+    how = _JUST_FITS if result.just_fits(best) else "It fits"
     time = format_seconds(best.metrics.iteration_s)
     return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}."
 
@@ -146,15 +148,17 @@ def comparison(result: ScenarioResult) -> str:
             if what in lacking
         )
         return f"{_none(result)} {workload_text(result)} into {capacity}{reasons}"
-    fitting = how_many_fit(result, sum(each.fits for each in result.slowest), total)
+    fitting = how_many_fit(result, total)
     return f"{fitting}, {best.policy} at {percent(best.performance_ratio)} of the speed with unlimited memory"
 
 
-def how_many_fit(result: ScenarioResult, fitting: int, total: int) -> str:
-    """Return how many policies fit: `3 of 9 policies fit vgg16 (64) into 12.0 GiB`."""
+def how_many_fit(result: ScenarioResult, total: int) -> str:
+    """Return how many policies fit: `3 of 9 policies fit vgg16 (64) into 12.0 GiB, 1 of them just`."""
+    fitting, just = (sum(map(each, result.slowest)) for each in (lambda row: row.fits, result.just_fits))
+    verb, some = "just " * (0 < just == fitting), f", {just} of them just" * (0 < just < fitting)
     return (
-        f"{by_peaks(result.kernels)}{fitting} of {counted(total)} {'fits' if fitting == 1 else 'fit'} "
-        f"{workload_text(result)} into {format_bytes(result.server.gpu.memory_bytes)}"
+        f"{by_peaks(result.kernels)}{fitting} of {counted(total)} {verb}{'fits' if fitting == 1 else 'fit'} "
+        f"{workload_text(result)} into {format_bytes(result.server.gpu.memory_bytes)}{some}"
     )
 
 
@@ -179,7 +183,7 @@ def verdict(result: ScenarioResult) -> str:
     everything, moved = format_bytes(result.oracle.allocated_bytes), format_bytes(metrics.host_memory_bytes)
     kept = f", where keeping everything takes {everything}" if result.captured is None else ""
     pinned = f", and {moved} of pinned host memory" if metrics.host_memory_bytes else ""
-    just = "" if result.captured is None or result.surely_fits(first) else f" {_JUST_FITS}."
+    just = f" {_JUST_FITS}." if result.just_fits(first) else ""
     return (
         f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{rate_text(sample_of(result.workload.graph), metrics.samples_per_s)}{everywhere}. "

@@ -86,7 +86,7 @@ class PoliciesOnMachine:
             return
         gpu = self.scenario.server.gpu
         taken = known.get(policy.label, 0)
-        if _SURE * taken + gpu.context_bytes > _room_bytes(self.scenario):
+        if _SURE * taken + gpu.context_bytes > self.scenario.room_bytes:
             self.reasons.append((taken + gpu.context_bytes, policy.label))
             return
         if deadline.is_over:
@@ -114,12 +114,6 @@ class PoliciesOnMachine:
         missed = f"not tried in time: {listed([each.label for each in self.untried])}" if self.untried else ""
         reason = "; ".join(filter(None, (_why(gpu.memory_bytes, self.reasons) if self.reasons else "", missed)))
         return Unfit(name, reason, undecided=bool(self.untried))
-
-
-def _room_bytes(scenario: Scenario) -> int:
-    """Return the memory within which a simulated peak fits; of a captured model it surely fits, as `run` has it."""
-    memory_bytes = scenario.server.gpu.memory_bytes
-    return memory_bytes if scenario.captured is None else certain_bytes(memory_bytes)
 
 
 def held_alone(step: CapturedStep, server: Server) -> str:
@@ -158,7 +152,7 @@ def _why(memory_bytes: int, reasons: Sequence[tuple[int, str]]) -> str:
 
 def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
     """Return the offer of a policy; of one that does not fit its memory and its name."""
-    gpu, room_bytes = scenario.server.gpu, _room_bytes(scenario)
+    gpu, room_bytes = scenario.server.gpu, scenario.room_bytes
     if policy.decided_by is not DecidedBy.COSTS:
         # It fills what there is.
         scenario = replace(scenario, server=replace(scenario.server, gpu=replace(gpu, memory_bytes=room_bytes)))

@@ -9,20 +9,23 @@ from io import StringIO
 
 import pytest
 
+from tests.captured_steps import chain
 from tests.nested import changed
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
-from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table, comparison_title
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table, comparison_title, ranked
 from vdnnsim.report.plots.policies import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.result_table import csv_text
 
 
 def like(row: PolicyResult, policy: str, seconds: float, allocated_bytes: int) -> PolicyResult:
-    """Another policy, with another time and another maximum."""
-    row = changed(row, "metrics", iteration_s=seconds, allocated_bytes=allocated_bytes)
-    return replace(row, policy=policy)
+    """Another policy, with another time and another maximum, which is all that its process takes."""
+    sizes = {"allocated_bytes": allocated_bytes, "reserved_bytes": allocated_bytes}
+    row = changed(row, "metrics", iteration_s=seconds, **sizes)
+    return replace(row, policy=policy, trace=replace(row.trace, pool_bytes=allocated_bytes))
 
 
 @pytest.fixture
@@ -57,16 +60,29 @@ def test_fitting_policies_are_ranked_by_time_and_memory(comparison: Comparison) 
 
 
 def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
-    """A context of 200 B is in what nvidia-smi shows, beside the pool of 60 B that all replays here have."""
+    """A context of 200 B is in what nvidia-smi shows, beside the pool."""
     stated = changed(comparison, "result.server.gpu", context_bytes=200)
     assert printed(comparison_table(stated), width=94)[2:8] == [
-        "                             time  images  allocated  rank by  reserved  process     speed/",
-        "rank  policy          front     s   per s          B   memory         B        B  unlimited",
-        "   1  quick(p)        *      4.00   0.125        100        3        60      260     75.0 %",
-        "   2  move(m),        *      8.00   0.125         60        1        60      260     75.0 %",
+        "                             time  images  allocated  reserved  process  rank by     speed/",
+        "rank  policy          front     s   per s          B         B        B   memory  unlimited",
+        "   1  quick(p)        *      4.00   0.125        100       100      300        3     75.0 %",
+        "   2  move(m),        *      8.00   0.125         60        60      260        1     75.0 %",
         "      dyn (one plan)",
-        "   4  late(p)                9.00   0.125        100        3        60      260     75.0 %",
+        "   4  late(p)                9.00   0.125        100       100      300        3     75.0 %",
     ]
+
+
+def test_policies_that_just_fit_a_captured_model_are_marked(comparison: Comparison) -> None:
+    """5 % above 100 B are more than 104 B, those above 60 B are 63 B: quick and late just fit, as `run` has it."""
+    tight = changed(comparison, "result", captured=CapturedModel(chain()))
+    tight = changed(tight, "result.server.gpu", memory_bytes=104)
+    assert "4 of 6 policies fit toy (1) into 104 B, 2 of them just: from quick(p)" in comparison_title(tight)
+    (fits,) = (each.cells for each in ranked(tight).columns if each.title == "fits")
+    assert fits == ("just", "yes", "just")
+    assert [row[4] for row in comparison_rows(tight)][:4] == ["just fits", "fits", "fits", "just fits"]
+    assert "just: fits by its simulated peak, but peaks may be 5.0 % too low" in printed(comparison_table(tight), 200)
+    alone = replace(tight.result, results=tight.result.results[-1:], declined=())
+    assert comparison_title(Comparison(alone)).startswith("1 of 1 policy just fits toy (1) into 104 B: late(p)")
 
 
 def test_a_narrow_terminal_drops_columns(comparison: Comparison, result: ScenarioResult, move: PolicyResult) -> None:

@@ -29,6 +29,7 @@ from vdnnsim.report.plots.style import (
     write_legend,
 )
 from vdnnsim.report.scale import Scale, byte_scale, percent, time_scale
+from vdnnsim.report.tables.summary import holds_more
 from vdnnsim.units import format_bytes
 
 _BEST, _OTHER, _UNFIT, _BESIDE = "#0072b2", "#8fb8d4", "#ffffff", "#b8b8b8"
@@ -176,14 +177,14 @@ def comparison_figure(comparison: Comparison, title: str) -> Figure:
     result, capacity = comparison.result, comparison.result.server.gpu.memory_bytes
     figure = new_figure(title, caption(result) + peaks_note(result.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
-    memory = byte_scale((capacity, *(row.metrics.allocated_bytes for row in result.slowest)))
+    memory = byte_scale((capacity, *map(comparison.held_bytes, result.slowest)))
     seconds = time_scale(row.metrics.iteration_s for row in result.slowest)
     points, limit = _points(comparison, memory, seconds), capacity / memory.factor
     across, up = [limit, *(each.place[0] for each in points)], [each.place[1] for each in points] or [1.0]
     for axis, values in ((axes.xaxis, across), (axes.yaxis, up)):
         if spread(axis, values, _ROOM):
             plain_ticks(axis)
-    axes.set_xlabel(f"{COLUMNS['allocated_bytes'].label}, {memory.unit}")
+    axes.set_xlabel(f"{COLUMNS['process_bytes' if holds_more(result) else 'allocated_bytes'].label}, {memory.unit}")
     axes.set_ylabel(f"{COLUMNS['iteration_s'].label}, {seconds.unit}")
     ruled(axes, "both")
     stairs = _draw_front(axes, sorted(each.place for each in points if each.kind[0]))
@@ -207,7 +208,7 @@ def _points(comparison: Comparison, memory: Scale, seconds: Scale) -> list[Named
     """Return the points, the most important names first."""
 
     def point(row: PolicyResult, policies: tuple[str, ...], *, on_front: bool) -> Named:
-        place = row.metrics.allocated_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
+        place = comparison.held_bytes(row) / memory.factor, row.metrics.iteration_s / seconds.factor
         type_: dict[str, Any] = {"fontsize": 14, "fontweight": "bold"} if on_front else {"fontsize": 11}
         look = type_ | {"color": INK if row.fits else MUTED, "zorder": 6}
         return Named(place, policies, (on_front, row.fits), look, is_insisted=on_front)

@@ -63,8 +63,8 @@ def dots(result: ScenarioResult) -> list[Dot]:
     times = [row.metrics.iteration_s for row in result.slowest]
     low, high = _memory_range(result)
     best = result.leader
-    metrics = [(rows[0].metrics, rows[0].fits) for rows in places.values()]
-    front = pareto_front([(each.iteration_s, each.allocated_bytes if fits else inf) for each, fits in metrics])
+    gpu, firsts = result.server.gpu, [rows[0] for rows in places.values()]
+    front = pareto_front([(row.metrics.iteration_s, row.held_bytes(gpu) if row.fits else inf) for row in firsts])
     found = (
         Dot(
             tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),

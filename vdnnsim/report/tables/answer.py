@@ -11,6 +11,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.files.messages import listed
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.report.document import Block, Bullets, Code, Heading, Prose, plain_table
+from vdnnsim.report.findings import TOO_LOW
 from vdnnsim.report.scale import percent, rate_cells
 from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.report.tables.training_script import calls_script, script_begin, step_of
@@ -180,7 +181,7 @@ def _why_not(way: Way) -> str:
     if way.in_pieces:
         return "fits but for gaps between blocks"
     if way.is_tight:
-        return f"peaks may be {percent(PEAKS_TOO_LOW)} too low"
+        return TOO_LOW
     return too_much
 
 

@@ -10,11 +10,13 @@ from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS, Measured
 from vdnnsim.analysis.memory import process_bytes
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.report.document import Column, Fold, Table, text_column
 from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percents, scale_of
 
+JUST = "just"
+"""Marks a row that fits by its simulated peak alone."""
 NOT_FITTING = "NO *"
 """Marks a row that does not fit."""
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
@@ -32,6 +34,10 @@ def left_out_first(names: Iterable[str], columns: Iterable[Column], result: Scen
     rate, there = per_second(sample_of(result.workload.graph)), {each.title for each in columns}
     titles = {name: column.title for name, column in COLUMNS.items()} | {"samples_per_s": rate}
     return tuple(title for name in names if (title := titles.get(name, name)) in there)
+
+
+def fits_column(result: ScenarioResult, rows: Iterable[PolicyResult]) -> Column:
+    return text_column("fits", (JUST if result.just_fits(row) else "yes" if row.fits else NOT_FITTING for row in rows))
 
 
 def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> Column:
@@ -77,7 +83,7 @@ def _columns(result: ScenarioResult) -> tuple[Column, ...]:
     stalled = tuple(percent(row.metrics.stall_s / row.metrics.iteration_s) for row in rows)
     return (
         text_column("policy", (row.policy for row in result.results), Fold.LABEL),
-        text_column("fits", ("yes" if row.fits else NOT_FITTING for row in result.results)),
+        fits_column(result, result.results),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
         *(quantity_column(name, rows, memory) for name in ("allocated_bytes", *beyond)),
