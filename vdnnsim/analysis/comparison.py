@@ -55,7 +55,7 @@ class Comparison:
     def standings(self) -> tuple[Standing, ...]:
         """The policies that fit by time, then memory; equal metrics share a standing, and ranks count policies."""
         fitting = [row for row in self.result.slowest if row.fits]
-        costs = [(row.metrics.iteration_s, self.held_bytes(row)) for row in fitting]
+        costs = [(row.metrics.iteration_s, self.result.needed_bytes(row)) for row in fitting]
         by_time, by_memory = ranks([time_s for time_s, _ in costs]), ranks([nbytes for _, nbytes in costs])
         found: list[Standing] = []
         for standing in map(Standing, fitting, by_time, by_memory, pareto_front(costs)):
@@ -66,10 +66,6 @@ class Comparison:
                 rest = tuple(row.policy for row in others if row.policy not in same)
                 found.append(replace(standing, same_plan=same, same_numbers=rest))
         return tuple(sorted(found, key=lambda each: (each.time_rank, each.memory_rank)))
-
-    def held_bytes(self, row: PolicyResult) -> int:
-        """Return the process memory of a row, by which it fits."""
-        return row.held_bytes(self.result.server.gpu)
 
     @property
     def unfit(self) -> tuple[PolicyResult, ...]:

@@ -14,7 +14,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Gpu, Server
-from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch, settings_of
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
@@ -99,6 +99,17 @@ class PolicyResult:
     def held_bytes(self, gpu: Gpu) -> int:
         """Return the process memory, gaps included; of a plan that does not fit, in unlimited memory."""
         return process_bytes(self.trace, gpu)
+
+    def needed_bytes(self, gpu: Gpu, memory_model: MemoryChoice) -> int:
+        """Return the process memory without what a reservation leaves free: where one is made ahead, of its blocks."""
+        if not self.reserves_ahead(memory_model):
+            return self.held_bytes(gpu)
+        return self.metrics.allocated_bytes + gpu.framework_bytes(self.trace.plan.handles)
+
+    def reserves_ahead(self, memory_model: MemoryChoice) -> bool:
+        """Whether memory is reserved ahead, by its plan or by the memory model that is asked about."""
+        settings = settings_of(self.trace.plan.memory_model or memory_model)
+        return settings is not None and settings.preallocated
 
     @property
     def is_short(self) -> bool:
@@ -199,7 +210,10 @@ class ScenarioResult(Setup):
 
     def surely_fits(self, row: PolicyResult) -> bool:
         """Whether a row fits even if its peak is too low by as much as peaks are known to be."""
-        return row.fits and row.held_bytes(self.server.gpu) <= self.room_bytes
+        return row.fits and self.needed_bytes(row) <= self.room_bytes
+
+    def needed_bytes(self, row: PolicyResult) -> int:
+        return row.needed_bytes(self.server.gpu, self.memory_model)
 
     def just_fits(self, row: PolicyResult) -> bool:
         """Whether a row fits by its simulated peak alone."""
@@ -223,7 +237,7 @@ class ScenarioResult(Setup):
     @property
     def subject(self) -> PolicyResult:
         """The policy that pictures and text show: the leader, or the one with the least memory where none fits."""
-        return self.leader or min(self.slowest, key=lambda each: each.held_bytes(self.server.gpu))
+        return self.leader or min(self.slowest, key=self.needed_bytes)
 
     @property
     def needs(self) -> tuple[tuple[str, int, int], ...]:
@@ -232,7 +246,7 @@ class ScenarioResult(Setup):
         host, pinned, sharing = server.host, row.trace.host_bytes, self.sharing_a_host
         process = host.process_bytes if is_of_pytorch(self.memory_model) else 0
         return (
-            ("GPU", row.held_bytes(server.gpu), server.gpu.memory_bytes),
+            ("GPU", self.needed_bytes(row), server.gpu.memory_bytes),
             ("host", process + pinned, host.memory_bytes // sharing),
             ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // sharing),
         )

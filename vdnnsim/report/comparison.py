@@ -149,7 +149,9 @@ def comparison_title(comparison: Comparison) -> str:
 
 
 def _point(comparison: Comparison, row: PolicyResult) -> str:
-    return f"{row.policy} {format_seconds(row.metrics.iteration_s)} in {format_bytes(comparison.held_bytes(row))}"
+    return (
+        f"{row.policy} {format_seconds(row.metrics.iteration_s)} in {format_bytes(comparison.result.needed_bytes(row))}"
+    )
 
 
 def unranked(comparison: Comparison) -> Iterator[str]:

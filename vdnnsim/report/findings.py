@@ -79,7 +79,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     """Return the memory and speed of one policy in one line."""
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
     verb = "trains" if result.workload.mode is Mode.TRAINING else "runs"
-    held = shown.held_bytes(result.server.gpu)
+    held = result.needed_bytes(shown)
     asked = "" if held == metrics.allocated_bytes else f" ({format_bytes(metrics.allocated_bytes)} allocated)"
     if shown.refusal is not None:
         needed = f"{format_bytes(held)}{asked}"
@@ -115,7 +115,7 @@ def _answer(result: ScenarioResult) -> str:
     if result.captured is not None and not result.captured.base.lifetimes:
         seconds = format_seconds(best.metrics.iteration_s)
         return f"It takes {seconds} per iteration, {rate}; a trace does not say what fits."
-    taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
+    taken = f"{format_bytes(result.needed_bytes(best))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
     how = _JUST_FITS if result.just_fits(best) else "It fits"
     time = format_seconds(best.metrics.iteration_s)
     return f"{how}: {best.policy} takes {taken}, {time} per iteration, {rate}."
@@ -196,9 +196,11 @@ def verdict(result: ScenarioResult) -> str:
 def _held(result: ScenarioResult, row: PolicyResult) -> str:
     """Return the process memory of a policy that fits, by part; empty where it is what was requested."""
     gpu, asked = result.server.gpu, row.metrics.allocated_bytes
-    held, pool = row.held_bytes(gpu), row.trace.pool_bytes
+    held, pool, needed = row.held_bytes(gpu), row.trace.pool_bytes, result.needed_bytes(row)
     if held == asked:
         return ""
+    if needed != held:
+        return f" Its process needs {format_bytes(needed)}; {format_bytes(pool)} are reserved ahead for its blocks."
     parts = (("allocated", asked), ("reserved beyond that", pool - asked), ("of CUDA's context", held - pool))
     all_of_it = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
     return f" Its process takes {format_bytes(held)} of {format_bytes(gpu.memory_bytes)}: {all_of_it}."
@@ -206,7 +208,7 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
 
 def _none_fits(result: ScenarioResult) -> str:
     least = result.subject
-    held, alone = format_bytes(least.held_bytes(result.server.gpu)), len(result.slowest) == 1
+    held, alone = format_bytes(result.needed_bytes(least)), len(result.slowest) == 1
     needed = f"it would take {held}" if alone else f"{least.policy} would take the least, {held}"
     reason = ""
     if least.shortage is Shortage.GAPS:

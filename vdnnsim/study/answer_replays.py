@@ -200,7 +200,6 @@ class AnswerReplays:
         if isinstance(found, str):
             return way
         certificate = found.trace.plan.certificate
-        in_use = found.metrics.allocated_bytes + gpu.framework_bytes(found.trace.plan.handles)
         reason = ""
         if found.refusal is not None and found.shortage is Shortage.HOST:
             reason = f"needs more than the {format_bytes(found.refusal.capacity_bytes)} of {found.refusal.pool.value}"
@@ -208,7 +207,7 @@ class AnswerReplays:
             way,
             iteration_s=iteration_s or found.metrics.iteration_s,
             allocated_bytes=found.metrics.allocated_bytes,
-            held_bytes=in_use if is_applied else found.held_bytes(gpu),
+            held_bytes=found.needed_bytes(gpu, scenario.memory_model),
             in_pieces=found.shortage is Shortage.GAPS,
             cut_short=certificate is not None and not certificate.complete,
             reason=reason,

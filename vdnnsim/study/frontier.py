@@ -16,7 +16,6 @@ from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.results import Declined, PolicyResult, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
-from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.requests import UNLIMITED_BYTES
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.policies.pytorch import PyTorch
@@ -68,14 +67,16 @@ class _Search:
         if refusal is not None:
             raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
         most = self._taken_bytes(roomy)
-        if ranks_of(self._scenario.workload) > 1 and any(map(self._reserves_ahead, roomy)):
+        if ranks_of(self._scenario.workload) > 1 and any(
+            row.reserves_ahead(self._scenario.memory_model) for row in roomy
+        ):
             # What the communication stream gathers is in segments of its own, beside those gaps.
             most = max(most, self._taken_bytes(self._run(PyTorch(), UNLIMITED_BYTES)))
         # Where nothing fits, a planner returns the plan that needs least.
         least = self._taken_bytes(self._run(planner, gpu.context_bytes))
         capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
-        if any(map(self._reserves_ahead, roomy)):
+        if any(row.reserves_ahead(self._scenario.memory_model) for row in roomy):
             roomy = self._run(planner, most)
         searched = [_searched(each, slowest_of(self._run(planner, each))) for each in capacities[:-1]]
         searched.append(_searched(most, slowest_of(roomy)))
@@ -124,14 +125,10 @@ class _Search:
         gpu = self._scenario.server.gpu
         return max(
             int(row.metrics.allocated_bytes * _WITH_GAPS) + gpu.framework_bytes(row.trace.plan.handles)
-            if self._reserves_ahead(row)
+            if row.reserves_ahead(self._scenario.memory_model)
             else process_bytes(row.trace, gpu)
             for row in rows
         )
-
-    def _reserves_ahead(self, row: PolicyResult) -> bool:
-        settings = settings_of(row.trace.plan.memory_model or self._scenario.memory_model)
-        return settings is not None and settings.preallocated
 
 
 def _searched(capacity_bytes: int, row: PolicyResult) -> Searched:

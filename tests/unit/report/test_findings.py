@@ -12,6 +12,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.report.findings import budgets, caption, comparison, conclusions, headline, refusals, report_title, verdict
@@ -174,3 +175,14 @@ def test_a_captured_model_is_called_by_a_name_and_not_by_a_path(result: Scenario
     assert report_title(captured) == f"{name}, batch {workload.batch_size}"
     assert caption(captured).startswith(f"{name}, batch ")
     assert report_title(result) == result.name
+
+
+def test_what_is_reserved_ahead_is_not_what_a_policy_needs(result: ScenarioResult, move: PolicyResult) -> None:
+    """60 B of blocks and a context of 20 B fit 84 B surely, though all 84 are reserved and the process has 104."""
+    ahead = replace(result, captured=CapturedModel(chain()), results=(changed(move, "trace", pool_bytes=84),))
+    ahead = changed(ahead, "server.gpu", memory_bytes=84, context_bytes=20)
+    assert "just fits" in verdict(ahead)
+    ahead = replace(ahead, memory_model=AllocatorSettings(preallocated=True))
+    assert "just fits" not in verdict(ahead)
+    assert "Its process needs 80 B; 84 B are reserved ahead for its blocks." in verdict(ahead)
+    assert ahead.needs[0] == ("GPU", 80, 84)

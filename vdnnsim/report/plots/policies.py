@@ -177,7 +177,7 @@ def comparison_figure(comparison: Comparison, title: str) -> Figure:
     result, capacity = comparison.result, comparison.result.server.gpu.memory_bytes
     figure = new_figure(title, caption(result) + peaks_note(result.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
-    memory = byte_scale((capacity, *map(comparison.held_bytes, result.slowest)))
+    memory = byte_scale((capacity, *map(result.needed_bytes, result.slowest)))
     seconds = time_scale(row.metrics.iteration_s for row in result.slowest)
     points, limit = _points(comparison, memory, seconds), capacity / memory.factor
     across, up = [limit, *(each.place[0] for each in points)], [each.place[1] for each in points] or [1.0]
@@ -208,7 +208,7 @@ def _points(comparison: Comparison, memory: Scale, seconds: Scale) -> list[Named
     """Return the points, the most important names first."""
 
     def point(row: PolicyResult, policies: tuple[str, ...], *, on_front: bool) -> Named:
-        place = comparison.held_bytes(row) / memory.factor, row.metrics.iteration_s / seconds.factor
+        place = comparison.result.needed_bytes(row) / memory.factor, row.metrics.iteration_s / seconds.factor
         type_: dict[str, Any] = {"fontsize": 14, "fontweight": "bold"} if on_front else {"fontsize": 11}
         look = type_ | {"color": INK if row.fits else MUTED, "zorder": 6}
         return Named(place, policies, (on_front, row.fits), look, is_insisted=on_front)

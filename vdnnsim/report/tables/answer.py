@@ -29,7 +29,7 @@ def first_line(result: ScenarioResult) -> str:
     """Return the answer where nothing of what was asked fits: what is needed, and the best that fits."""
     row, ways, policies = result.subject, result.answer.ways, len(result.slowest)
     which = row.policy if policies == 1 else f"{row.policy}, the least of {policies} policies,"
-    held, capacity = format_bytes(row.held_bytes(result.server.gpu)), format_bytes(result.server.gpu.memory_bytes)
+    held, capacity = format_bytes(result.needed_bytes(row)), format_bytes(result.server.gpu.memory_bytes)
     needs = f"Does not fit into {capacity}: {which} needs {held}"
     if row.shortage is Shortage.GAPS:
         needs += f", of which {format_bytes(row.metrics.allocated_bytes)} are allocated"
