@@ -67,16 +67,15 @@ class _Search:
         if refusal is not None:
             raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
         most = self._taken_bytes(roomy)
-        if ranks_of(self._scenario.workload) > 1 and any(
-            row.reserves_ahead(self._scenario.memory_model) for row in roomy
-        ):
+        is_ahead = any(row.reserves_ahead(self._scenario.memory_model) for row in roomy)
+        if is_ahead and ranks_of(self._scenario.workload) > 1:
             # What the communication stream gathers is in segments of its own, beside those gaps.
             most = max(most, self._taken_bytes(self._run(PyTorch(), UNLIMITED_BYTES)))
         # Where nothing fits, a planner returns the plan that needs least.
         least = self._taken_bytes(self._run(planner, gpu.context_bytes))
         capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
-        if any(row.reserves_ahead(self._scenario.memory_model) for row in roomy):
+        if is_ahead:
             roomy = self._run(planner, most)
         searched = [_searched(each, slowest_of(self._run(planner, each))) for each in capacities[:-1]]
         searched.append(_searched(most, slowest_of(roomy)))

@@ -46,11 +46,10 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
     asked = asked.limited(str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
     sample = sample_of(asked.workload.graph)
     what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
-    columns = (*LARGEST, "tokens") if longest else LARGEST
+    columns = (*LARGEST[:-1], "tokens", "sure_tokens") if longest else LARGEST
     rows, shown = [], []
-    surely: tuple[LargestBatch, ...] = ()
     if longest:
-        found, made = longest_sequences(asked, limit.begin())
+        found, surely, made = longest_sequences(asked, limit)
     else:
         simulators, made = Simulators.of_batches(asked), ""
         found = largest_sizes(simulators, limit.begin())
@@ -63,8 +62,9 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
         rate_cell = "" if each.samples_per_s is None else each.samples_per_s
         part_size = "" if each.part_size is None else each.part_size
         stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
-        sure_size = "" if sure is None or sure.no_plan else sure.batch_size
-        named = dict(zip(columns, (*stated, part_size, sure_size, each.size), strict=False))
+        sure_size = "" if sure is None or sure.no_plan else sure.size
+        sizes = (each.size, sure_size) if longest else (sure_size,)
+        named = dict(zip(columns, (*stated, part_size, *sizes), strict=True))
         rows.append(cells(columns, named, None))
         beside = () if sure is None else (_batch(sure),)
         shown.append((each.policy, _batch(each), *beside, rate, refusal or _nothing(each, limit, sample.names)))
@@ -78,7 +78,7 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
     if asked.captured is not None:
         margin = f"`{what}` fits if simulated peaks are right; they may be {share} too low"
         if surely:
-            margin += f": `{left[0]}` is the largest that `run` calls fitting"
+            margin += f": `{left[0]}` is the {what.split()[0]} that `run` calls fitting"
         findings = *findings, margin
     size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
     answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))

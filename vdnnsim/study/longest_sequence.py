@@ -7,7 +7,7 @@ captured as well, and the search is repeated with that until it finds the same.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -16,10 +16,10 @@ from vdnnsim.dnn.captured_sizes import Difference, Quantity, difference, interpo
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import CaptureError, StudyError
-from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.planning.deadline import NEVER, TimeLimit
 from vdnnsim.scenario.read import MOST_TOKENS
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.largest_batch import LargestBatch, Simulators, Sizes, largest_sizes
+from vdnnsim.study.largest_batch import LargestBatch, Simulators, Sizes, largest_sizes, surely_largest
 
 _STEP: Final = 64
 """Tokens between lengths that are tried; kernels pad shorter steps."""
@@ -27,23 +27,42 @@ _FEWEST: Final = 8
 """Of these steps in a sequence, so that three shorter lengths can be told apart."""
 
 
-def longest_sequences(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[tuple[LargestBatch, ...], str]:
-    """Return the longest sequence under every policy of a scenario, and how steps of other lengths were made.
+class LongestSequences(NamedTuple):
+    """The longest sequences, by policy.
 
-    Lengths are multiples of 64 tokens, but around short sequences. The deadline is of all policies together.
+    Attributes:
+        surely: those that fit even if peaks are too low by as much as they may be; empty unless of a captured model.
+        source: how steps of other lengths were made.
+    """
+
+    found: tuple[LargestBatch, ...]
+    surely: tuple[LargestBatch, ...]
+    source: str
+
+
+def longest_sequences(scenario: Scenario, limit: TimeLimit | None = None) -> LongestSequences:
+    """Return the longest sequence under every policy of a scenario.
+
+    Lengths are multiples of 64 tokens, but around short sequences. The limit is of all policies together, and once more
+    of those that surely fit.
 
     Raises:
         StudyError: the workload has no sequences.
         PolicyError: no policy has a plan.
     """
     lengths, costs = _Lengths(scenario), ServerCosts(scenario.server)
-    step = lengths.step
+    step, deadlines = lengths.step, [NEVER if limit is None else limit.begin()]
     while True:
         sizes = Sizes(lambda size: lengths[size * step], lengths.tokens // step, lengths.most // step, by_batch=False)
-        found = largest_sizes(Simulators(scenario, costs, sizes), deadline)
-        answers = tuple(_with_tokens(each, scenario, step) for each in found)
-        if not lengths.capture([tokens for each in answers for tokens in (each.size, each.size + step)]):
-            return answers, lengths.source
+        simulators = Simulators(scenario, costs, sizes)
+        found = largest_sizes(simulators, deadlines[0])
+        if limit is not None and len(deadlines) == 1:
+            deadlines.append(limit.begin())
+        surely = () if scenario.captured is None else surely_largest(simulators, found, deadlines[-1])
+        answers, sure = (tuple(_with_tokens(each, scenario, step) for each in some) for some in (found, surely))
+        ends = [tokens for each in answers for tokens in (each.size, each.size + step)]
+        if not lengths.capture([*ends, *(each.size for each in sure)]):
+            return LongestSequences(answers, sure, lengths.source)
 
 
 def _with_tokens(found: LargestBatch, scenario: Scenario, step: int) -> LargestBatch:

@@ -16,7 +16,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import CaptureError, InputError, StudyError
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.captured import scenario_of
@@ -111,6 +111,12 @@ class Captures:
         return [CapturedModel(self._step_of(each)) for each in lengths]
 
 
+def is_sure(captures: Captures, tokens: int) -> bool:
+    """Whether sequences take at least 5 % less than there is, as a run judges."""
+    result = run_scenario(captures.scenario.at_tokens(tokens))
+    return result.fits_surely
+
+
 def is_edge(captures: Captures, tokens: int, step: int) -> bool:
     scenario = captures.scenario
     return fits(scenario.at_tokens(tokens)) and not fits(scenario.at_tokens(tokens + step))
@@ -119,8 +125,10 @@ def is_edge(captures: Captures, tokens: int, step: int) -> bool:
 def test_captures_at_three_lengths_say_where_the_longest_lies_which_is_captured() -> None:
     """Of 1024 tokens a quarter, two and three, each 64 less; 8 t t bytes and PyTorch's 20 MiB segments fill 100 MiB."""
     captures = Captures(sequences, 1024, 100 * 2**20)
-    (found,), source = longest_sequences(captures.scenario)
-    assert captures.asked == [[192, 448, 704], [found.tokens, found.size + 64]]
+    (found,), (sure,), source = longest_sequences(captures.scenario)
+    assert captures.asked == [[192, 448, 704], [sure.size, found.size, found.size + 64]]
+    assert is_sure(captures, sure.size)
+    assert not is_sure(captures, sure.size + 64)
     assert is_edge(captures, found.size, 64)
     assert "captures at 192, 448, 704 and 1024" in source
     assert found.samples_per_s is not None
@@ -137,14 +145,14 @@ def test_efforts_that_grow_otherwise_do_not_hinder_the_search() -> None:
         return msgspec.structs.replace(step, operations=(first, *others))
 
     captures = Captures(saturating, 1024, 100 * 2**20)
-    (found,), _ = longest_sequences(captures.scenario)
+    (found,), _, _ = longest_sequences(captures.scenario)
     assert len(captures.asked) == 2
     assert is_edge(captures, found.size, 64)
 
 
 def test_short_sequences_are_searched_token_by_token() -> None:
     captures = Captures(sequences, 16, 100 * 2**20)
-    (found,), _ = longest_sequences(captures.scenario)
+    (found,), _, _ = longest_sequences(captures.scenario)
     assert captures.asked[0] == [3, 7, 11]
     assert is_edge(captures, found.size, 1)
 
@@ -152,7 +160,7 @@ def test_short_sequences_are_searched_token_by_token() -> None:
 def test_a_model_that_grows_otherwise_is_captured_at_each_length() -> None:
     """8 t t t / 64 bytes."""
     captures = Captures(lambda tokens: sequences(tokens, square=tokens**3 // 8), 512, 100 * 2**20)
-    (found,), source = longest_sequences(captures.scenario)
+    (found,), _, source = longest_sequences(captures.scenario)
     assert source.startswith("tokens: captured at each length, for they do not grow on a parabola: storages[6]")
     assert is_edge(captures, found.size, 64)
 
@@ -162,7 +170,7 @@ def test_a_jump_beyond_the_captures_is_found_by_the_capture_of_the_answer() -> N
     captures = Captures(
         lambda tokens: sequences(tokens, square=8 * tokens**2 * (1 + (tokens >= 2048))), 1024, 100 * 2**20
     )
-    (found,), _ = longest_sequences(captures.scenario)
+    (found,), _, _ = longest_sequences(captures.scenario)
     assert is_edge(captures, found.size, 64)
     assert len(captures.asked) > 2
 
@@ -175,14 +183,14 @@ def test_a_model_that_takes_no_longer_sequences_says_so() -> None:
             raise CaptureError("net.py:7: IndexError: 1024 rows")
         return sequences(tokens)
 
-    (found,), source = longest_sequences(Captures(limited, 512, 100 * 2**20).scenario)
+    (found,), _, source = longest_sequences(Captures(limited, 512, 100 * 2**20).scenario)
     assert (found.tokens, found.refusal) == (1024, None)
     assert "the model takes 1024 at most: net.py:7: IndexError" in source
 
 
 def test_a_search_that_ends_early_says_how_far_it_came() -> None:
     captures = Captures(sequences, 1024, 100 * 2**20)
-    (found,), _ = longest_sequences(captures.scenario, Deadline.after(0.0))
+    (found,), _, _ = longest_sequences(captures.scenario, TimeLimit(1e-9))
     assert (found.size, found.samples_per_s) == (0, None)
     assert found.untried is not None
     assert found.untried % 64 == 0
