@@ -9,7 +9,8 @@ from calibration.capture.program import Arguments
 from reports.capture.case import Case
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.generated.blocks import Halved
-from tests.apply.generated.judging import Drawn, judge
+from tests.apply.generated.drawn import Drawn
+from tests.apply.generated.judging import judge
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, loss, rows
 from tests.apply.training import Outcome, alike, compare, planned, request_of, train

@@ -17,7 +17,8 @@ import torch
 from calibration.apply.copy_stream import CudaCopyStream
 from calibration.apply.loop import Loop
 from tests.apply.generated import judging
-from tests.apply.generated.judging import LOOPS, Drawn, Watching, judge
+from tests.apply.generated.drawn import LOOPS, Drawn
+from tests.apply.generated.judging import Watching, judge
 from tests.apply.generated.node_order import number_nodes_apart
 from tests.apply.training import alike
 from tests.host_arithmetic.operators import arithmetic_of_the_host

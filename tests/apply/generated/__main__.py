@@ -13,7 +13,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.apply.generated.judging import LOOPS, Drawn, judge, judged
+from tests.apply.generated.drawn import LOOPS, Drawn
+from tests.apply.generated.judging import judge, judged
 from tests.apply.generated.shrinking import shrunk
 
 

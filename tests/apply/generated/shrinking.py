@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from tests.apply.generated.judging import Drawn, judge
+from tests.apply.generated.drawn import Drawn
+from tests.apply.generated.judging import judge
 from tests.apply.generated.loops import smaller
 
 _LONGEST_S: Final = 120

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from tests.apply.generated import judging
-from tests.apply.generated.judging import LATER, LOOPS, Drawn, judge
+from tests.apply.generated.drawn import LATER, LOOPS, Drawn
+from tests.apply.generated.judging import judge
 from tests.apply.generated.loops import Act, shown, smaller
 from tests.apply.generated.running import Found
 from tests.apply.generated.trees import Tree
