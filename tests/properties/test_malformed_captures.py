@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured_steps import chain, checkpointed, residual
-from tests.hostile.test_files import as_yaml, changed
+from tests.hostile.damage import as_yaml, changed
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase

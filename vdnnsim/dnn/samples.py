@@ -38,7 +38,8 @@ def sample_of(graph: LayerGraph) -> Sample:
     shape = first.shape
     if shape.steps == 1:
         return Sample(graph.sample)
-    if first.holds_indices:
+    # Tokens that are their own labels are no map.
+    if first.holds_indices or first.producer is not None:
         return Sample("sequence", "token", shape.steps)
     if shape.height * shape.width > 1:
         return Sample("video", "frame", shape.steps)

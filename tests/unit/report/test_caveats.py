@@ -8,15 +8,19 @@ import pytest
 
 from reports.swap2018.scaling import scaling_figure
 from tests.captured_ranks import sharded
+from tests.captured_steps import checkpointed
 from tests.toy import TOY_LIMITS, TOY_SERVER, server_with, toy_chain, toy_costs, toy_workload, with_fc
 from tests.two_gpus import PEERED
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
@@ -26,7 +30,7 @@ from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.report.caveats import glossary, kernel_times, part_statistics, peaks_note
+from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, part_statistics, peaks_note
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import comparison_figure, policies_figure
 from vdnnsim.report.run.folder import run_facts
@@ -148,3 +152,33 @@ def test_why_a_rank_that_fits_is_slower_than_with_unlimited_memory() -> None:
     for ranks in (1, 2):
         workload = CapturedWorkload.of(msgspec.structs.replace(sharded(), ranks=ranks))
         assert ("events" in glossary((), workload)[0]) is (ranks > 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "element_type", "is_compiled", "said"),
+    [
+        (50257, "bfloat16", False, "50257 elements in head"),
+        (50257, "bfloat16", True, ""),
+        (50257, "float32", False, ""),
+        (50264, "float16", False, ""),
+        (1, "bfloat16", False, ""),
+    ],
+)
+def test_large_products_of_unaligned_rows_are_named(
+    columns: int, element_type: str, said: str, *, is_compiled: bool
+) -> None:
+    """16 B are 8 elements of 16 bits: 50264 = 6283 x 8; the product with one column is too small."""
+    step = checkpointed()
+    work = {0: ProductWork(1, 2, 4096, 4096), 2: ProductWork(1, 2, columns, 4096)}
+    operations = (
+        msgspec.structs.replace(
+            each, element_type=element_type, work=work[at], flop={Arithmetic.PRODUCT: work[at].flop}
+        )
+        if at in work
+        else each
+        for at, each in enumerate(step.operations)
+    )
+    step = msgspec.structs.replace(step, operations=tuple(operations), compiled=is_compiled)
+    _, *lines = capture_lines(CapturedModel(step))
+    assert said in "".join(lines)
+    assert bool(said) is any("16 B" in each for each in lines)
