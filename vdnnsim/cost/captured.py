@@ -17,6 +17,7 @@ from math import prod
 from typing import Final
 
 from vdnnsim.cost.fused_attention import attention_taken
+from vdnnsim.cost.narrow_loads import WIDEST_BYTES
 from vdnnsim.cost.operation_kinds import CLONE, SAFE_SOFTMAX, SHARING, OperationKind, kinds_of
 from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
@@ -120,6 +121,7 @@ def _options(
                 return (replace(options[0], workspace_bytes=max(chosen), workspaces=several), *options[1:])
             return options
         case ProductWork(batch=1) as work:
+            work = _padded(work, element_type) if workload.captured.compiled else work
             alone, layer, phase = product_layer(work, role, workload.part_size, element_type)
             return machine.table(alone).options(layer.index, phase)
         case ProductWork() as work:
@@ -177,6 +179,13 @@ def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple
         groups=work.groups,
     )
     return _alone(element_type, operator, MapShape(work.input_channels, height, width), work.batch_size)
+
+
+def _padded(work: ProductWork, element_type: ElementType) -> ProductWork:
+    """Return a product as Inductor pads it, so that rows begin at multiples of 16 B; copies to pad are left out."""
+    elements = WIDEST_BYTES // element_type.nbytes
+    m, n, k = (-(-each // elements) * elements for each in (work.m, work.n, work.k))
+    return ProductWork(work.batch, m, n, k)
 
 
 def product_layer(

@@ -12,6 +12,7 @@ The model has no workspaces; where a table of kernels states them, `StatedWorksp
 algorithms with these times.
 """
 
+import math
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import cached_property
@@ -105,7 +106,9 @@ class EfficiencyCosts(MachineCosts):
             return self._stream(operator_kind(name), work, is_own=is_own, is_gradient=is_gradient)
         if name == "product":
             count, rows, columns, depth = work.sizes
-            product, element_type = TiledProduct(rows, columns, depth, count=count), self._with_peak(work.element_type)
+            # Rows of one operand are as long as the products are deep; those of attention, of both or of a head.
+            product = TiledProduct(rows, columns, depth, count=count, row_elements=depth)
+            element_type = self._with_peak(work.element_type)
             return self._gpu.cost(lambda gpu: gpu.product_s(element_type, product), nbytes)
         unit = self._with_peak(self._server.convolution_type(work.element_type))
         flop, attention = work.flop[Arithmetic.PRODUCT], work.sizes if FUSED in name else ()
@@ -187,11 +190,14 @@ def _group_norm_s(gpu: EfficientGpu, nbytes: int, elements: int, *, is_gradient:
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:
     match phase:
         case Phase.BACKWARD_DATA:
-            return TiledProduct(inputs, rows, outputs)
+            return TiledProduct(inputs, rows, outputs, row_elements=math.gcd(inputs, outputs))
         case Phase.BACKWARD_WEIGHTS:
             # A library splits the depth of a product of one tile among multiprocessors.
             is_one_tile = max(outputs, inputs) <= TILE_ROWS[-1]
             summed_bytes = FLOAT_BYTES * outputs * inputs if is_one_tile else 0
-            return TiledProduct(outputs, inputs, rows, splits_depth=is_one_tile, summed_bytes=summed_bytes)
+            loaded = math.gcd(inputs, outputs)
+            return TiledProduct(
+                *(outputs, inputs, rows), splits_depth=is_one_tile, summed_bytes=summed_bytes, row_elements=loaded
+            )
         case _:
-            return TiledProduct(outputs, rows, inputs)
+            return TiledProduct(outputs, rows, inputs, row_elements=inputs)

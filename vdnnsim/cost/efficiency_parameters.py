@@ -28,6 +28,8 @@ _WITHOUT_ROWS: Final = {
     "softmax_dram_fraction": "row_normalization_dram_fraction",
     "scatter_dram_fraction": "pointwise_dram_fraction",
     "tensor_tf32_weights_flop_fraction": "tensor_weights_flop_fraction",
+    "cuda_cores_per_lane": "",
+    "mma_sync_share": "",
     "cudnn": "",
 }
 """Parameters that a profile may leave out, and what then stands in for them."""
@@ -51,6 +53,8 @@ class EfficiencyParameters:
             neither operand's rows: tensor cores of Hopper take only operands of 16 bits so (wgmma, PTX ISA).
         cuda_load_flop, tensor_load_flop: multiply-adds in whose time one element of an operand is loaded into a tile.
         cuda_start_depth, tensor_start_depth: steps along the reduction in whose time a tile starts and stores.
+        cuda_cores_per_lane: CUDA cores to a lane of the load/store units; 0 where rows of any length count as aligned.
+        mma_sync_share: what mma.sync reaches of the tensor cores' rate, for products of rows of odd lengths.
         attention_flop_fraction: what fused attention by the kernel that PyTorch tries first on the card reaches of the
             rate of large products.
         attention_gradient_flop_fraction: the same of their backward.
@@ -90,6 +94,8 @@ class EfficiencyParameters:
     tensor_tf32_weights_flop_fraction: float = 0.0
     tensor_load_flop: float = 0.0
     tensor_start_depth: float = 0.0
+    cuda_cores_per_lane: float = 0.0
+    mma_sync_share: float = 1.0
     attention_flop_fraction: float
     attention_gradient_flop_fraction: float
     attention_score_width: float = 0.0

@@ -3,8 +3,8 @@
 Every kernel takes launch_overhead_s and the longer of its arithmetic and of its traffic; products on tensor cores as
 fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
 
-    product      a tiled matrix product (`vdnnsim.cost.tiled_product`) on CUDA or tensor cores; its operands and its
-                 result once through DRAM
+    product      a tiled matrix product (`vdnnsim.cost.tiled_product`) on CUDA or tensor cores, which load rows of odd
+                 lengths more slowly (`vdnnsim.cost.narrow_loads`); its operands and its result once through DRAM
     convolution  one such product for each group:
                    forward         K / g  x N P Q       over C / g R S
                    data gradient   C / g  x N H W       over K / g R S P Q / (H W)
@@ -36,9 +36,9 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
-Known limitations: no caches, so tensors that fit into L2 are timed as if not (a ReLU of 26 or 51 MB comes out half too
-slow for an H100, which has 50 MB); kernels do not overlap. cuDNN's heuristics are not modelled: gradients of 1 x 1
-convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast.
+Known limitations: no caches (on an H100 with 50 MB of L2 a ReLU of 26 or 51 MB is half too slow) and no overlapping
+kernels. No heuristics of cuDNN: in TF32 gradients of 1 x 1 convolutions that widen are a third too slow, those that
+narrow up to half too fast.
 """
 
 import math
@@ -61,6 +61,7 @@ from vdnnsim.cost.convolution_shape import (
 from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
 from vdnnsim.cost.fused_attention import AttentionKernel, attention_work
+from vdnnsim.cost.narrow_loads import narrow_rates
 from vdnnsim.cost.power_limit import clock_within_limit
 from vdnnsim.cost.thread_limits import normalization_wait_s, single_elements_s
 from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s
@@ -230,8 +231,10 @@ class EfficientGpu:
     ) -> float:
         is_kept_apart = element_type is ElementType.TF32 and phase is Phase.BACKWARD_WEIGHTS
         of = "tf32_weights_" if is_kept_apart else _OF_PHASE[phase] if phase else ""
-        product_s = tiled_product_s(self._rates(element_type, of), product)
-        return self._within_limit(element_type, product.flop, nbytes, product_s)
+        rates = self._rates(element_type, of)
+        if product.row_elements and self.has_tensor_cores(element_type):
+            rates = narrow_rates(rates, self.parameters, self.flop_per_s, element_type, product.row_elements)
+        return self._within_limit(element_type, product.flop, nbytes, tiled_product_s(rates, product))
 
     def _within_limit(
         self, element_type: ElementType, flop: float, nbytes: float, arithmetic_s: float, *, adds_up: bool = False

@@ -56,6 +56,7 @@ class TiledProduct:
         summed_bytes: bytes of the result, where every split adds its part to it.
         tile_rows: the sizes of tiles along the rows to choose from.
         count: how many products of this shape one kernel computes side by side.
+        row_elements: greatest common divisor of the lengths of its operands' rows in memory; 0 if nothing is known.
     """
 
     rows: int
@@ -66,6 +67,7 @@ class TiledProduct:
     summed_bytes: int = 0
     tile_rows: tuple[int, ...] = TILE_ROWS
     count: int = 1
+    row_elements: int = 0
 
     @property
     def flop(self) -> float:

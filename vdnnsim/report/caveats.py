@@ -125,8 +125,7 @@ def _unaligned_products(step: CapturedStep) -> tuple[str, ...]:
         return ()
     rows = " and ".join(f"{length} elements in {path}" for path, length in lengths.items())
     padded = " or ".join(f"{-(-each // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS}" for each in set(lengths.values()))
-    took = "on an H100 such products take 2.5 to 7 times as long, which is not counted"
-    return (f"Rows of {rows} do not begin at multiples of 16 B: {took}; with {padded} they do",)
+    return (f"Products load rows of {rows} slowly, for they are no multiples of 16 B; of {padded} they would not",)
 
 
 def known(result: ScenarioResult) -> tuple[str, ...]:
