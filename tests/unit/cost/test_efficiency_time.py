@@ -14,7 +14,7 @@ from vdnnsim.units import ElementType
 
 VALUES = {
     each.name: 0.0 if each.name.endswith(("load_flop", "start_depth")) else 0.5 for each in fields(EfficiencyParameters)
-} | {"launch_overhead_s": 1.0, "tensor_flop_fraction": 1.0, "cuda_flop_fraction": 1.0}
+} | {"launch_overhead_s": 1.0, "tensor_flop_fraction": 1.0, "cuda_flop_fraction": 1.0, "cuda_cores_per_lane": 0.0}
 GPU = EfficientGpu(
     EfficiencyParameters(**VALUES), {ElementType.FLOAT32: 4096.0, ElementType.FLOAT16: 8192.0}, 2048.0, 2
 )
