@@ -14,6 +14,7 @@ from vdnnsim.cost.table import KernelWork
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.units import ElementType
 
@@ -82,7 +83,7 @@ def test_inductor_pads_what_it_compiles() -> None:
         workload = CapturedWorkload.of(changed)
         table = ServerCosts(shipped_server("h100_sxm")).table(workload)
         layer = next(each for each in workload.graph.layers if each.name == "fc")
-        return table.options(layer.index, layer.phases[0])[0].seconds
+        return table.options(layer.index, Phase.FORWARD)[0].seconds
 
     assert seconds(257, compiled=False) > 1.5 * seconds(264, compiled=False)
     assert seconds(257, compiled=True) == seconds(264, compiled=True)
