@@ -62,6 +62,38 @@ def sharded() -> CapturedStep:
     return msgspec.structs.replace(step, storages=tuple(storages))
 
 
+def gathering(*, again: bool = True) -> CapturedStep:
+    """A product and an exponential as one of two ranks under FSDP, which gathers the weight, 16 B, for each phase.
+
+    Forward copies the shard (storage 0), gathers it beside (2), copies the weight out (3), and makes 4 (the product)
+    and 5. Backward makes 6 and, of it and 5, 7; gathers (8) and copies out (9) `again`, and reads 4.
+    """
+    r = Recording("gathering", 1, ("fc", "exp"))
+    shard, x = r.memory("fc.weight", WEIGHTS, (2,), given=True), r.memory("input", MAP, (1,), given=True)
+    gathered, whole = r.memory("gathered", WEIGHTS, (4,)), r.memory("whole", WEIGHTS, (4,))
+    product, result = r.memory("fc", MAP, (4,)), r.memory("exp", MAP, (4,))
+    d_y, d_product = (r.memory(each, GRADIENT, (4,)) for each in ("dy", "d fc"))
+
+    def gather(phase: Phase, gathered: int, whole: int) -> None:
+        collective = Collective(CollectiveKind.ALL_GATHER, 16, "float32", ranks=2)
+        r.run("_foreach_copy_", "fc", phase, reads=[(W, shard)], writes=[(W, gathered)], aside=True)
+        r.run("all_gather", "fc", phase, updates=[(W, gathered)], collective=collective, aside=True)
+        r.run("fsdp.split_with_sizes_copy", "fc", phase, reads=[(W, gathered)], writes=[(W, whole)])
+
+    f, b = Phase.FORWARD, Phase.BACKWARD
+    gather(f, gathered, whole)
+    r.run("mm", "fc", f, reads=[(X, x), (W, whole)], writes=[(Y, product)], saves=[product])
+    r.run("exp", "exp", f, reads=[(X, product)], writes=[(Y, result)], saves=[result])
+    r.run("ones_like", "", b, writes=[(DX, d_y)])
+    r.run("mul", "exp", b, reads=[(DY, d_y), (X, result)], writes=[(DX, d_product)], forward=4)
+    if again:
+        gathered, whole = r.memory("gathered", WEIGHTS, (4,)), r.memory("whole", WEIGHTS, (4,))
+        gather(b, gathered, whole)
+    d_x = r.memory("dx", GRADIENT, (1,), held=True)
+    r.run("mm", "fc", b, reads=[(DY, d_product), (X, product), (W, whole)], writes=[(DX, d_x)], forward=3)
+    return r.step()
+
+
 def staged() -> tuple[CapturedStep, CapturedStep]:
     """Two products as the stages of two ranks, of two micro-batches by 1F1B; weights of 4 B, activations of 20 B.
 

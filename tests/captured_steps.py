@@ -77,7 +77,7 @@ class Recording:
         arithmetic = Arithmetic.PRODUCT if work else Arithmetic.ELEMENTWISE
         self._operations.append(
             StepOperation(
-                name=f"aten.{name}.default",
+                name=name if "." in name else f"aten.{name}.default",
                 module=self._modules.index(module),
                 phase=phase,
                 operands=operands,

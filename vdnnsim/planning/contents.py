@@ -63,11 +63,11 @@ def contents_of(problem: Problem) -> list[Content]:
 def contents_read(problem: Problem, turn: int) -> tuple[list[list[Name]], set[Name]]:
     """Return what each kernel before the turn reads if it is recomputed, and what is on the GPU in any case meanwhile.
 
-    That is what the turn itself uses, and what is held throughout.
+    That is what the turn itself uses, and what is held throughout. What backward gathers anew nobody must hold.
     """
     buffers, current, read = problem.buffers, dict[int, int](), list[list[Name]]()
     for at, kernel in enumerate(problem.kernels[:turn]):
-        again = buffers.touched(replace(kernel.run, repeat=1))[0]
+        again = buffers.touched(replace(kernel.run, repeat=1, gathered=True))[0]
         read.append([(each, current.get(each, -1)) for each in again])
         current |= dict.fromkeys(buffers.touched(kernel.run)[1], at)
     held = {each for each, _ in buffers.held(with_statistics=False)}

@@ -2,13 +2,14 @@
 
 A dropped buffer is restored right before the first kernel of backward that reads it, by recomputing the kernels that
 wrote it, after restoring their dropped inputs. So consecutive dropped buffers are restored as a segment, once, together
-with temporaries that only forward reads. Offloads for an order with recomputations are searched like those of any other
-(`vdnnsim.planning.offload`).
+with temporaries that only forward reads. Weights that FSDP gathers are read as backward gathered them, once it has, as
+under PyTorch's checkpointing; before that what forward gathered is kept. Offloads for an order with recomputations are
+searched like those of any other (`vdnnsim.planning.offload`).
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, groupby
 
@@ -36,6 +37,10 @@ class Recomputation:
         self._step = workload.step
         self._touched = [buffers.touched(run) for run in self.runs]
         self._read_again = [buffers.touched(replace(run, repeat=1))[0] for run in self.runs]
+        again = buffers.gathered_again
+        # By kernel of forward, what backward must have gathered so that a recomputation reads that.
+        gathered = [{again[each] for each in read if each in again} for read in self._read_again]
+        self._gathered = {at: names for at, names in enumerate(gathered) if names}
         self._forward = [at for at, run in enumerate(self.runs) if run.phase is Phase.FORWARD]
         self._writers: dict[int, list[int]] = defaultdict(list)
         self._touching: dict[int, list[int]] = defaultdict(list)
@@ -49,7 +54,9 @@ class Recomputation:
         kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS, BufferKind.WORKSPACE)
         # Given buffers cannot be restored.
         made = (each for each in self._writers if not buffers.buffers[each].given)
-        self._restorable = [each for each in made if buffers.buffers[each].kind in kinds and self._can_run_again(each)]
+        able = [each for each in made if buffers.buffers[each].kind in kinds and self._can_run_again(each)]
+        replaced = self._replaced(self._writers.keys() - {*able, *wanted, *again})
+        self._restorable = [each for each in able if each not in replaced]
         self.droppable = sorted(wanted.intersection(self._restorable), key=lambda each: (self._made(each), each))
         self._unwanted = set(self._restorable) - wanted
 
@@ -89,20 +96,22 @@ class Recomputation:
     def order(self, dropped: Collection[int]) -> list[Run]:
         """Return the kernels of an iteration that drops and restores some buffers."""
         # Buffers that only forward reads are restored as well.
-        absent, runs = self._unwanted.union(dropped), list[Run]()
+        absent, runs, made = self._unwanted.union(dropped), list[Run](), set[int]()
         for at, run in enumerate(self.runs):
             if run.phase.is_backward:
                 for each in self._touched[at][0]:
-                    runs += self._restored(each, absent)
+                    runs += self._restored(each, absent, made)
+                made.update(self._touched[at][1])
             runs.append(run)
         return runs
 
-    def _restored(self, buffer: int, absent: set[int]) -> Iterator[Run]:
-        """Yield the runs that restore an absent buffer and their inputs."""
+    def _restored(self, buffer: int, absent: set[int], made: Collection[int]) -> Iterator[Run]:
+        """Yield the runs that restore an absent buffer and their inputs, when backward has made some buffers."""
         waiting = [buffer] if buffer in absent else []
         while waiting:
             current = waiting[-1]
-            inputs = {each for at in self._writers[current] for each in self._read_again[at]} - {current}
+            runs = [self._again(at, made) for at in self._writers[current]]
+            inputs = {each for run in runs for each in self._buffers.touched(run)[0]} - {current}
             missing = sorted(inputs & absent, key=self._made)
             if missing:
                 waiting += missing
@@ -110,12 +119,30 @@ class Recomputation:
             waiting.pop()
             if current not in absent:
                 continue
+            yield from runs
             for at in self._writers[current]:
-                yield replace(self.runs[at], repeat=1)
                 absent.difference_update(each for each in self._touched[at][1] if self._writers[each][-1] <= at)
+
+    def _again(self, at: int, made: Collection[int]) -> Run:
+        """Return the recomputation of a kernel, which reads weights that backward has gathered if it has."""
+        return replace(self.runs[at], repeat=1, gathered=at in self._gathered and self._gathered[at].issubset(made))
 
     def _seconds(self, run: Run) -> float:
         return self._costs.fastest(run.layer.index, run.phase).of(run.operation or 0).seconds
+
+    def _replaced(self, inputs: Iterable[int]) -> set[int]:
+        """Return what one kernel makes of one of these inputs, and that is no larger, so that to keep it is no worse.
+
+        As weights that are copied out of what ranks gathered.
+        """
+        found = set[int]()
+        for each in inputs:
+            reading = {at for at in self._touching[each] if each in self._read_again[at]}
+            readers = reading.difference(self._writers[each])
+            made = {buffer for at in readers for buffer in self._touched[at][1]}
+            if len(readers) == 1 and sum(map(self.nbytes, made)) <= self.nbytes(each):
+                found |= made
+        return found
 
     def _made(self, buffer: int) -> int:
         return self._writers[buffer][-1]

@@ -54,7 +54,7 @@ def restored(problem: Problem, turn: int, order: Problem, dropped: Collection[in
     made, first_read, last_read = dict[int, tuple[int, int]](), dict[int, tuple[int, int]](), dict[int, int]()
     for at, each in enumerate(order.kernels):
         if each.run.repeat:
-            kernel = number[replace(each.run, repeat=0)]
+            kernel = number[replace(each.run, repeat=0, gathered=False)]
             reads, writes = buffers.touched(each.run)
             last_read |= dict.fromkeys(reads, at)
             for read in reads:

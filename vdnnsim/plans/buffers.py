@@ -1,6 +1,8 @@
 """The buffers of an iteration, one for each storage of the workload's step, and the operands of each kernel."""
 
+from collections.abc import Hashable
 from copy import copy
+from functools import cached_property
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, Storage, WeightGradients
@@ -32,8 +34,8 @@ class IterationBuffers:
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
         drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
         self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
-        self._operands: dict[tuple[int, Phase, int, bool], tuple[Operand, ...]] = {}
-        self._touched: dict[tuple[int, Phase, int | None, bool, bool], tuple[list[int], list[int]]] = {}
+        self._operands: dict[tuple[int, Phase, int, bool, bool], tuple[Operand, ...]] = {}
+        self._touched: dict[tuple[int, Phase, int | None, bool, bool, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
         self.buffers = [
             Buffer(
@@ -88,26 +90,33 @@ class IterationBuffers:
 
         Parts of the batch after the first accumulate weight gradients.
         """
-        key = run.layer.index, run.phase, run.operation or 0, run.part > 1
+        key = run.layer.index, run.phase, run.operation or 0, run.part > 1, run.gathered
         if key not in self._operands:
+            again = self.gathered_again if run.gathered else {}
+            read = ((each, self._step.tensors[each.memory].storage) for each in run.of(self._step).operands)
             # `replace` takes several times as long, and each plan does this for every operand.
             self._operands[key] = tuple(
                 Operand(
                     each.role,
-                    self._step.tensors[each.memory].storage,
+                    storage if each.access.writes else again.get(storage, storage),
                     Access.UPDATE if run.part > 1 and _is_sum(each) else each.access,
                     each.position,
                 )
-                for each in run.of(self._step).operands
+                for each, storage in read
             )
         return self._operands[key]
+
+    @cached_property
+    def gathered_again(self) -> dict[int, int]:
+        """By buffer that holds weights as forward gathered them, one in which backward gathers the same."""
+        return _gathered_again(self._step)
 
     def touched(self, run: Run) -> tuple[list[int], list[int]]:
         """Return the buffers that a run reads or holds and those that it writes, the workspace aside.
 
         Of several operations, what an earlier one writes is not read. A recomputation holds nothing.
         """
-        key = run.layer.index, run.phase, run.operation, run.part > 1, run.repeat > 0
+        key = run.layer.index, run.phase, run.operation, run.part > 1, run.repeat > 0, run.gathered
         if key not in self._touched:
             reads: list[int] = []
             writes: list[int] = []
@@ -156,3 +165,34 @@ def gradients_of_update(step: Step) -> frozenset[int]:
 
 def _is_sum(operand: Operand) -> bool:
     return operand.role is Role.WEIGHT_GRADIENT and operand.access is Access.WRITE
+
+
+def _gathered_again(step: Step) -> dict[int, int]:
+    """Return by storage that forward makes of weights one in which backward has the same content.
+
+    FSDP frees what it gathered for a block's forward, and gathers it anew for its backward, which recomputations there
+    read. Their contents are the same where the same operations, which only copy and gather, made them of the same.
+
+    Source: github.com/pytorch/pytorch, torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward).
+    """
+    contents = {number: -1 - number for number, each in enumerate(step.storages) if each.given}
+    # By what a content is made of, its number; by storage, whether backward makes it.
+    numbers, made = dict[Hashable, int](), dict[int, bool]()
+    for operation in step.operations:
+        views = [(each.access, step.tensors[each.memory]) for each in operation.operands]
+        read = [(contents.get(view.storage), view.offset_bytes, view.shape) for access, view in views if access.reads]
+        only_copies = operation.aside or operation.collective is not None or operation.name.startswith("fsdp.")
+        for at, (access, view) in enumerate(views):
+            if not access.writes:
+                continue
+            contents.pop(view.storage, None)
+            if only_copies and all(content is not None for content, *_ in read):
+                key = operation.name, at, view.offset_bytes, view.shape, view.element_type, *read
+                contents[view.storage] = numbers.setdefault(key, len(numbers))
+                made[view.storage] = operation.phase.is_backward
+    gathered = {contents[each]: each for each, is_late in made.items() if is_late and each in contents}
+    return {
+        each: gathered[contents[each]]
+        for each, is_late in made.items()
+        if not is_late and each in contents and contents[each] in gathered
+    }

@@ -21,6 +21,7 @@ class Run:
 
     Attributes:
         operation: which operation of the phase, by number; None for all of them, one after the other.
+        gathered: whether a recomputation reads weights as backward gathered them, in place of those of forward.
     """
 
     layer: Layer
@@ -29,6 +30,7 @@ class Run:
     part: int = 0
     barrier_s: float = 0.0
     operation: int | None = None
+    gathered: bool = False
 
     def of(self, step: Step) -> StepOperation:
         """Return its operation, the first of several."""

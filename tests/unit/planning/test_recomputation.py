@@ -5,13 +5,15 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from tests.captured_ranks import gathering
 from tests.captured_steps import DX, DY, Recording, X, Y
 from tests.toy import toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import BufferKind, Step
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.schedule import Run, iteration
 
@@ -19,6 +21,12 @@ from vdnnsim.plans.schedule import Run, iteration
 def recomputation(graph: LayerGraph, seconds: dict[tuple[str, Phase], float] | None = None) -> Recomputation:
     workload = toy_workload(graph)
     return Recomputation(iteration(workload), workload, toy_costs(workload, seconds or {}).table(workload))
+
+
+def of_captured(captured: CapturedStep) -> tuple[Recomputation, Step]:
+    workload = CapturedWorkload.of(captured)
+    costs = toy_costs(workload, {}).table(workload)
+    return Recomputation(iteration(workload), workload, costs), workload.step
 
 
 def named(graph: LayerGraph, buffers: Sequence[int]) -> list[str]:
@@ -119,6 +127,33 @@ def test_a_temporary_of_forward_is_recomputed_and_not_kept() -> None:
     workload = replace(workload, step=structs.replace(workload.step, operations=kept))
     found = Recomputation(iteration(workload), workload, toy_costs(workload, {}).table(workload))
     assert found.droppable == [output]
+
+
+def test_recomputations_read_weights_as_backward_gathered_them_once_it_has() -> None:
+    """Backward reads the result of the exponential (5) before it gathers, and that of the product (4) behind.
+
+    So the product is recomputed from the weight gathered for backward (9), and forward's (3) need not be kept; for the
+    result it is recomputed before, from a new copy of what forward gathered (2).
+    """
+    found, step = of_captured(gathering())
+
+    def restored(*dropped: int) -> list[tuple[str, bool]]:
+        return [(each.of(step).name, each.gathered) for each in found.order(dropped) if each.repeat]
+
+    assert found.droppable == [4, 5]
+    assert restored(4) == [("aten.mm.default", True)]
+    assert restored(5) == [("aten.exp.default", False)]
+    names = "fsdp.split_with_sizes_copy", "aten.mm.default", "aten.exp.default"
+    assert restored(4, 5) == [(each, False) for each in names]
+
+
+def test_what_is_restored_only_from_as_many_bytes_is_kept() -> None:
+    """Without a second gathering backward reads forward's weight (3): to drop it, what was gathered (2) would be kept.
+
+    Both have 16 B.
+    """
+    found, _ = of_captured(gathering(again=False))
+    assert found.droppable == [4, 5]
 
 
 def test_segments_keep_their_outputs_and_the_last_keeps_all() -> None:
