@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.effort import MADE, Effort, steps_of_placing
+from vdnnsim.planning.effort import MADE, TIMED, Effort, steps_of_placing
 from vdnnsim.planning.fluid_bound import TOLERANCE, Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Kernel, Option, Problem
@@ -164,7 +164,7 @@ class Fitting:
         for number, share in enumerate((1.0, *LESS)):
             if not effort.allows(self.best.look) and (found or effort.with_grace.is_over or number > MOST_LATE):
                 return
-            if found and found.timetable.seconds <= order.optimum.seconds * (1 + NEAR):
+            if found and found.timetable.seconds <= self._enough_s:
                 break
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
             search = self._search(problem, order.optimum, effort)
@@ -185,7 +185,7 @@ class Fitting:
         for part in LEAST_COPIED:
             if not found or not effort.allows(self.best.look):
                 break
-            if found.seconds <= order.optimum.seconds * (1 + NEAR):
+            if found.seconds <= self._enough_s:
                 break
             large = [each for each in order.problem.idle if each.nbytes >= part * order.optimum.away_bytes]
             if len(large) == most:
@@ -199,6 +199,11 @@ class Fitting:
                 self.best.offer(made)
                 found = made
         return found
+
+    @property
+    def _enough_s(self) -> float:
+        """Seconds that need not be reduced."""
+        return self.order.optimum.seconds * (1 + max(self.near, NEAR))
 
     def _search(self, problem: Problem, optimum: Optimum, effort: Effort, near: float | None = None) -> OffloadSearch:
         near = self.near if near is None else near
@@ -233,6 +238,7 @@ class Fitting:
         """Return a plan with smaller workspaces where these do not fit; None unless it may be the best."""
         kernels = movement.problem.kernels
         while not effort.is_over:
+            effort.spend(TIMED * len(kernels))
             timetable = movement.timetable(options)
             if best and timetable.seconds >= best.timetable.seconds:
                 return None

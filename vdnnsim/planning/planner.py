@@ -96,7 +96,7 @@ class Planner:
         timetable = found.timetable if found else self.question.all_away
         is_short = found is None or timetable.seconds > self.question.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, self.best.bound_s, is_short=is_short, complete=complete)
-        return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+        return replace(found.plan if found else self.lowered(timetable), certificate=certificate)
 
     def refused(self, place: Callable[[TrainingPlan], Placement | DoesNotFit]) -> TrainingPlan | None:
         """Return the plan that moves all it can if no plan has room where `place` puts it, in reserved memory.
@@ -106,12 +106,27 @@ class Planner:
         least_bytes = self.question.least_bytes
         if self.question.limits.device_bytes > AMPLE * least_bytes:
             return None
-        plan = self._lowered(self.question.all_away)
+        plan = self.lowered(self.question.all_away)
         placed = place(plan)
         # What waits within backward may be away in another plan.
         if isinstance(placed, Placement) or placed.short_bytes <= self.question.moved_bytes - least_bytes:
             return None
         return replace(plan, certificate=self._certificate(self.question.all_away, inf, is_short=True, complete=True))
+
+    def bound_s(self) -> float:
+        """Return the lower bound of all plans."""
+        if self.question.least_bytes > self.question.problem.capacity_bytes:
+            return inf
+        self._find_bound(self.effort)
+        return sum(self._bounds_s(self.best.bound_s))
+
+    def _find_bound(self, effort: Effort) -> None:
+        question, best = self.question, self.best
+        if question.recompute:
+            found = recomputation_bound(question.problem, question.copies.best, question.host_bytes(()), effort)
+            best.bound_s = max(best.bound_s, found.seconds)
+        elif optimum := question.optimum(question.problem, (), effort):
+            best.bound_s = optimum.seconds
 
     def _search_all(self) -> None:
         """Find the best plan."""
@@ -133,8 +148,8 @@ class Planner:
             took = effort.spent - begun if best.found else look
             self._recomputing(ways, effort, max(LAST * whole, min(took, RESERVE * whole)), look)
             return
-        if not self.question.recompute and (optimum := self.question.optimum(problem, (), effort)):
-            best.bound_s = optimum.seconds
+        if not self.question.recompute:
+            self._find_bound(effort)
         if begin.order:
             self._fitting(begin.order).search(effort)
 
@@ -193,10 +208,7 @@ class Planner:
         best = self.best
         # The bound of a search that begins with what others found is theirs.
         if not self.known and effort.part(SHARE).allows(look):
-            bound = recomputation_bound(
-                self.question.problem, self.question.copies.best, self.question.host_bytes(()), effort
-            )
-            best.bound_s = max(best.bound_s, bound.seconds)
+            self._find_bound(effort)
         searches = [self._search(way, effort, look) for way in ways]
         # With addresses, orders are planned during the search.
         if self.question.has_addresses and best.found:
@@ -219,7 +231,7 @@ class Planner:
         return Fitting(
             order,
             self.best,
-            self._lowered,
+            self.lowered,
             self.place,
             self.replay,
             self.question.copies,
@@ -260,7 +272,8 @@ class Planner:
         """The size requested; whole buffers if the memory model has no extents."""
         return WHOLE if self.chunk_bytes is None and self.question.has_addresses else self.chunk_bytes
 
-    def _lowered(self, timetable: Timetable) -> TrainingPlan:
+    def lowered(self, timetable: Timetable) -> TrainingPlan:
+        """Return the plan of a timetable."""
         problem = timetable.movement.problem
         kernels = kernels_of([each.run for each in problem.kernels], timetable.options)
         return lower(
@@ -273,12 +286,12 @@ class Planner:
         )
 
     def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:
-        whole_s = states_s = 0.0
-        if bound_s < inf:
-            whole_s, states_s = (
-                self.question.of_all_rounds(bound_s),
-                self.question.states_s(self.question.problem, bound_s, may_stay=True),
-            )
+        whole_s, states_s = self._bounds_s(bound_s) if bound_s < inf else (0.0, 0.0)
         is_short |= states_s > SHORT * whole_s
         certificate = Certificate(whole_s + states_s, self.question.bound_class, complete=complete)
         return explained(certificate, self.question.problem, timetable, states_s, is_short=is_short)
+
+    def _bounds_s(self, bound_s: float) -> tuple[float, float]:
+        """Return the bound of all micro-batches, and what states on the host add to it."""
+        question = self.question
+        return question.of_all_rounds(bound_s), question.states_s(question.problem, bound_s, may_stay=True)

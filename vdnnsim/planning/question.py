@@ -16,7 +16,7 @@ from vdnnsim.planning.offload import Copies, all_away
 from vdnnsim.planning.optimizer_states import states_bound
 from vdnnsim.planning.orders import Orders
 from vdnnsim.planning.problem import Problem
-from vdnnsim.planning.timetable import Timetable
+from vdnnsim.planning.timetable import Movement, Timetable
 from vdnnsim.plans.certificate import BoundClass
 from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.schedule import Run, iteration
@@ -49,6 +49,13 @@ class Question:
     def all_away(self) -> Timetable:
         """The timetable that moves all it can."""
         return all_away(self.problem, self.copies)
+
+    @cached_property
+    def all_kept(self) -> Timetable:
+        """The timetable that moves nothing, as if there was memory for it."""
+        problem = self.problem_of(iteration(self.workload), frozenset())
+        movement = Movement(problem, 0, (), self.copies.out_s, self.copies.in_s)
+        return movement.timetable([each.options[-1] for each in problem.kernels])
 
     @cached_property
     def least_bytes(self) -> int:

@@ -3,16 +3,18 @@
 Whether a plan has room among addresses is a matter of a few MiB in gaps, and of what PyTorch's allocator makes of them.
 So plans for less and less memory are searched until one has room, and then plans for memory between that and the least
 for which one had none, by halves, for as long as that may make the step faster; first for even less where the plan is
-far from the bound. As segments take more than what lies in them, of every plan about as much, searches are for that
-much less from the first plan on that lacks nothing else.
+far from the bound. Segments take more than what lies in them, of every plan about as much, so that searches are for
+that much less from the first on; what it is says the plan that keeps all, which is placed before.
+
+What is never copied leaves fewer gaps: where the first plans have no room, some that copy nothing are searched for.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from math import inf
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from vdnnsim.planning.effort import Effort, steps_of_placing
 from vdnnsim.planning.fitting import NEAR, Candidate
@@ -33,8 +35,22 @@ SHARE: Final = 0.3
 """Of the effort that is left, for a search by bytes, and at least half as much of all of it."""
 MOST_LATE: Final = 3
 """Searches without effort while no plan has room."""
+ALONE: Final = 0.6
+"""Of the effort that is left, for plans that copy nothing."""
+PATIENCE: Final = 2
+"""Amounts of less memory without room, after which plans that copy nothing are searched for."""
+PARTS: Final = 8
+"""Of the memory above the least, one less of which each of these has."""
 FAR: Final = 1.1
 """Factor to the bound below which a plan for all of the memory is fast enough."""
+
+
+class ByBytes(Protocol):
+    """Makes a search for a plan that takes so many bytes, which begins with what some orders drop."""
+
+    def __call__(
+        self, nbytes: int, part: Effort, /, known: Sequence[frozenset[int]] = (), *, copies: bool = True
+    ) -> Planner: ...
 
 
 @dataclass
@@ -42,14 +58,13 @@ class ReservedSearch:
     """A search for the fastest plan that has room in memory that is reserved ahead.
 
     Attributes:
-        by_bytes: makes a search for a plan that takes so many bytes, which begins with what some orders drop.
         place: places a plan at addresses.
         kept_s: returns the seconds of a plan that keeps all, less than which no plan takes.
         found, found_s: the fastest so far that has room, which may be known before; None while there is none.
         bound_s: of all plans.
     """
 
-    by_bytes: Callable[[int, Effort, Sequence[frozenset[int]]], Planner]
+    by_bytes: ByBytes
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     effort: Effort
     kept_s: Callable[[], float] = lambda: 0.0
@@ -66,13 +81,18 @@ class ReservedSearch:
     _orders: list[Order] = field(default_factory=list)
     _refused: set[Hashable] = field(default_factory=set)
 
-    def search(self, nbytes: int) -> None:
+    def search(self, device_bytes: int) -> None:
         """Search in so much memory, in less until a plan has room, and then in more again."""
-        self._most_bytes, self._begun = nbytes, self.effort.left
+        self._begun = self.effort.left
+        planner = self.by_bytes(device_bytes, self.effort)
+        self.bound_s, self._lacking_bytes = planner.bound_s(), self._unfilled_bytes(planner)
+        self._most_bytes = nbytes = device_bytes - self._lacking_bytes
         # Gaps took nothing: of whole buffers one for less may be faster, where so many are badly filled.
         fits = self._search(nbytes)
         roomy, more_bytes, late = None, nbytes, MOST_LATE
-        for less_bytes in self._amounts(nbytes):
+        for number, less_bytes in enumerate(self._amounts(nbytes)):
+            if number == PATIENCE and self.found is None and not planner.question.movable:
+                self._search_without_copies()
             if self._is_over or (fits and self._is_within(FAR)):
                 if self.found is not None or self.effort.is_cut or not late:
                     return
@@ -87,6 +107,23 @@ class ReservedSearch:
             more_bytes = less_bytes
         if roomy is not None:
             self._search_between(*roomy)
+
+    def _unfilled_bytes(self, planner: Planner) -> int:
+        """Return what segments take beyond what lies in them: what the plan that keeps all lacks beyond its bytes."""
+        kept = planner.question.all_kept
+        placed = self.place(planner.lowered(kept))
+        self.effort.spend(steps_of_placing(placed, len(kept.options)))
+        if isinstance(placed, Placement) or placed.tries != 1:
+            return 0
+        return max(0, placed.lacking_bytes + min(kept.free_bytes))
+
+    def _search_without_copies(self) -> None:
+        """Search in less and less memory for a plan that copies nothing, which leaves fewer gaps."""
+        effort = self.effort.part(ALONE)
+        for part in range(PARTS):
+            nbytes = self._most_bytes - part * (self._most_bytes - self._least_bytes) // PARTS
+            if effort.is_over or self._search(nbytes, copies=False):
+                return
 
     def _search_between(self, roomy_bytes: int, nbytes: int) -> None:
         """Search in more memory than one for which a plan has room, and less than one for which none has."""
@@ -122,13 +159,15 @@ class ReservedSearch:
         """Return whether the plan found is near the least of all, by the bound or, as on several GPUs, by a replay."""
         return self.found_s <= self.bound_s * factor or (self.found_s < inf and self.found_s <= self.kept_s() * factor)
 
-    def _search(self, nbytes: int) -> bool:
+    def _search(self, nbytes: int, *, copies: bool = True) -> bool:
         """Place the fastest plan for so many bytes; return whether it has room, or is no faster than the one found."""
         known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
-        planner = self.by_bytes(nbytes, self._part(), [each.dropped for each in known])
-        plan, best = planner.plan(), planner.best.found
-        assert plan.certificate is not None, "it was searched for"
-        self.bound_s = self.bound_s or plan.certificate.bound_s
+        orders = [frozenset[int](), *(each.dropped for each in known)]
+        planner = self.by_bytes(nbytes, self._part(), orders, copies=copies)
+        if self.found is not None:
+            planner = replace(planner, near=NEAR)
+        planner.plan()
+        best = planner.best.found
         if best is None:
             return False
         self._least_bytes = planner.question.least_bytes
@@ -138,8 +177,7 @@ class ReservedSearch:
     def _part(self) -> Effort:
         if self.effort.left == inf:
             return self.effort
-        least = SHARE / 2 * self._begun
-        return self.effort.part(SHARE).at_least(least if self.found is None else min(least, self.effort.left))
+        return self.effort.part(SHARE).at_least(SHARE / 2 * self._begun)
 
     def _has_room(self, planner: Planner, made: Candidate) -> bool:
         """Place a plan, and return whether it has room; it is the best then."""

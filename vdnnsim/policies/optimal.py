@@ -160,14 +160,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         if refused := planner.refused(setting.place):
             return refused
         by_bytes = self._by_bytes(setting, ideal.limits, orders, turns, known)
-        plan = by_bytes.found
-        if plan is None:
-            # What is never copied leaves fewer gaps.
-            alone = replace(ideal.limits, host_bytes=0, pinned_bytes=0, process_bytes=0)
-            kept = None if orders.movable else self._by_bytes(setting, alone, orders, turns, None).found
-            plan = self._search(setting, orders, effort).plan()
-            if kept is not None:
-                plan = min(plan, kept, key=lambda each: _seconds(setting, each))
+        by_bytes.search(ideal.limits.device_bytes)
+        plan = by_bytes.found or self._search(setting, orders, effort).plan()
         assert plan.certificate is not None
         bound_s, holds_for = by_bytes.bound_s, planner.question.bound_class
         return replace(plan, certificate=replace(plan.certificate, bound_s=bound_s, holds_for=holds_for))
@@ -175,18 +169,20 @@ class Optimal(Policy, frozen=True, kw_only=True):
     def _by_bytes(
         self, setting: Setting, limits: MemoryLimits, orders: Orders, effort: Effort, known: TrainingPlan | None
     ) -> ReservedSearch:
-        """Search by bytes for a plan that has room where `setting` places it, and is faster than a known one."""
+        """Return a search by bytes for a plan with room where `setting` places it that is faster than a known one."""
         ideal = in_memory(setting, MemoryModel.IDEAL)
 
-        def by_bytes(nbytes: int, part: Effort, known: Sequence[frozenset[int]]) -> Planner:
+        def by_bytes(
+            nbytes: int, part: Effort, known: Sequence[frozenset[int]] = (), *, copies: bool = True
+        ) -> Planner:
             less = replace(limits, device_bytes=nbytes)
+            if not copies:
+                less = replace(less, host_bytes=0, pinned_bytes=0, process_bytes=0)
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
             return replace(self._search(counted, orders, part, whole=True), known=known, near=GOOD)
 
         kept_s, known_s = cache(partial(keeping_all_s, setting)), _seconds(setting, known) if known else inf
-        found = ReservedSearch(by_bytes, setting.place, effort, kept_s, known, known_s)
-        found.search(limits.device_bytes)
-        return found
+        return ReservedSearch(by_bytes, setting.place, effort, kept_s, known, known_s)
 
     def _search(self, setting: Setting, orders: Orders, effort: Effort, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}

@@ -98,19 +98,17 @@ def test_nothing_is_searched_where_segments_leave_no_room_for_any_plan(monkeypat
 
 
 def test_what_offloads_nothing_is_tried_where_what_is_copied_leaves_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans by bytes have no room but those without host memory; one that is searched at addresses is slower."""
+    """Searches for plans that copy nothing are of a host without memory."""
     machine = machine_with(60, AHEAD)
     certificate = Optimal(time_limit="1 s").plan(machine.setting()).certificate
-    kept, slow = (
-        replace(each.plan(machine.setting()), certificate=certificate, passes=()) for each in (PyTorch(), SaveOnCpu())
-    )
+    kept = replace(PyTorch().plan(machine.setting()), certificate=certificate, passes=())
 
     def searched(search: ReservedSearch, nbytes: int) -> None:
-        planner = search.by_bytes(nbytes, UNLIMITED, ())
-        search.found = None if planner.question.limits.host_bytes else kept
+        questions = [search.by_bytes(nbytes, UNLIMITED, copies=copies).question for copies in (True, False)]
+        assert [each.host_bytes(()) > 0 for each in questions] == [True, False]
+        search.found, search.bound_s = kept, 1.0
 
     monkeypatch.setattr(ReservedSearch, "search", searched)
-    monkeypatch.setattr(Planner, "plan", lambda _: slow)
     assert Optimal().plan(machine.setting()).operations == kept.operations
 
 
