@@ -14,7 +14,7 @@ from calibration.capture.as_cuda import as_cuda
 from calibration.capture.checkpointing import running_within_hooks
 from calibration.capture.chunked_loss import NOTE
 from calibration.capture.cuda.rules import Gpu
-from calibration.capture.failures import about_split, failure_outside, refuse_float8
+from calibration.capture.failures import about_split, failure_outside, keep_user_frames, refuse_float8
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.initial_storages import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
@@ -177,8 +177,11 @@ def _blamed(program: Program) -> Iterator[Callable[[Recorder], None]]:
         split = about_split(failure, program.layout)
         for recorder in recorders:
             if recorder.failure is not None and recorder.failure[0] is failure:
+                keep_user_frames(failure)
                 raise CaptureError(f"{program.name}: {recorder.failure[1]}{split}") from failure
-        raise CaptureError(f"{failure_outside(failure, program.name)}{split}") from failure
+        refusal = CaptureError(f"{failure_outside(failure, program.name)}{split}")
+        keep_user_frames(failure)
+        raise refusal from failure
     finally:
         for recorder in recorders:
             # Else a cycle that the collector does not see: recorder, failure, autograd's graph, its hooks.

@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import torch
@@ -36,6 +37,25 @@ def failure_of(failure: BaseException, operator: str, module: str, *, of_rank: b
         return CaptureError(f"{where} does not say what shapes it returns (`torch.library.register_fake`); {right}")
     is_lookup = operator.startswith("aten.embedding.") and "indices" in str(failure)
     return CaptureError(f"{where}: {_first_line(failure)}{f'; {_INDICES}' if is_lookup else ''}")
+
+
+def keep_user_frames(failure: BaseException) -> None:
+    """Reduce the tracebacks of a failure, and of what led to it, to frames of the user's code."""
+    seen, rest = set[int](), [failure]
+    while rest:
+        each = rest.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            frames, users = each.__traceback__, list[TracebackType]()
+            while frames is not None:
+                if _is_of_user(frames.tb_frame.f_code.co_filename):
+                    users.append(frames)
+                frames = frames.tb_next
+            shown = None
+            for frame in reversed(users):
+                shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+            each.__traceback__ = shown
+            rest += filter(None, (each.__cause__, each.__context__))
 
 
 def failure_outside(failure: BaseException, name: str) -> CaptureError:
@@ -122,11 +142,14 @@ _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensor
 def _line(stack: traceback.StackSummary) -> str:
     """Return file and line of the innermost frame of the user's code."""
     for frame in reversed(stack):
-        path = Path(frame.filename)
-        # <string> is `python -c`, by which a process of ours begins.
-        if frame.filename != "<string>" and not any(map(path.is_relative_to, (*_OURS, _PYTORCH))):
+        if _is_of_user(frame.filename):
             return f"{frame.filename}:{frame.lineno}"
     return "in PyTorch"
+
+
+def _is_of_user(file: str) -> bool:
+    # <string> is `python -c`, by which a process of ours begins.
+    return file != "<string>" and not any(map(Path(file).is_relative_to, (*_OURS, _PYTORCH)))
 
 
 def _first_line(failure: BaseException) -> str:

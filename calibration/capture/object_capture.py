@@ -94,8 +94,18 @@ def captured_object(
             *([EAGER] if _is_compiled_in_place(model) and not device.compiled else ()),
         ),
     )
-    with refusing_gradients(model):
-        step, tape = capture_with_tape(program, device)
+    try:
+        with refusing_gradients(model):
+            step, tape = capture_with_tape(program, device)
+    except CaptureError as failure:
+        leaves = tree_leaves(given)
+        if leaves and all(isinstance(each, int) for each in leaves):
+            sizes = ", ".join(map(str, leaves))
+            right = f"the inputs themselves, as torch.zeros({sizes})"
+            raise CaptureError(
+                f"inputs: found ({sizes}), which may be a shape; expected {right}"
+            ) from failure.__cause__
+        raise
     if name in _UNNAMED:
         step = structs.replace(step, model=step.modules[0].kind.rpartition(".")[2])
     return with_loss(step, assumed, text_of_call(given, assumed)), tape

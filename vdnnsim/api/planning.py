@@ -54,20 +54,24 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         PolicyError: the policy has no plan, or none that fits.
         ExecutionRefused: the plan cannot be followed live.
     """
-    request = request_plan(
-        model,
-        inputs,
-        hardware=hardware,
-        memory=memory,
-        policy=policy,
-        loss=loss,
-        batch=batch,
-        precision=precision,
-        optimizer=optimizer,
-        in_backward=in_backward,
-        memory_model=memory_model,
-        real=real,
-    )
+    try:
+        request = request_plan(
+            model,
+            inputs,
+            hardware=hardware,
+            memory=memory,
+            policy=policy,
+            loss=loss,
+            batch=batch,
+            precision=precision,
+            optimizer=optimizer,
+            in_backward=in_backward,
+            memory_model=memory_model,
+            real=real,
+        )
+    except CaptureError as failure:
+        # Frames of ours say nothing to a user.
+        raise failure.with_traceback(None) from failure.__cause__
     from calibration.capture.outside_tensors import refuse_kept_tensors
 
     refuse_kept_tensors()

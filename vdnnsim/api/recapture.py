@@ -17,6 +17,9 @@ _OPTIONS: Final = (
 _OPTION: Final = re.compile(rf"(?<![\w-])--({'|'.join(_OPTIONS)})\b")
 """Of the command, which are arguments of the function."""
 
+_BOTH: Final = re.compile(r"`?--[\w-]+[^,]*, in Python ([^,]+), ")
+"""The option and the argument, where a message has both."""
+
 
 @dataclass(frozen=True, slots=True)
 class Again:
@@ -44,7 +47,8 @@ class Again:
         try:
             step = self.capture(batch_size, **words)
         except CaptureError as failure:
-            raise CaptureError(_in_python(str(failure))) from failure
+            # Frames of ours between them say nothing to a user.
+            raise CaptureError(_in_python(str(failure))) from failure.__cause__
         return step, replace(self, words=words, batch_size=batch_size, by_card={})
 
     def for_card(self, step: CapturedStep, compute_capability: tuple[int, int]) -> "tuple[CapturedStep, Again]":
@@ -64,7 +68,7 @@ class Again:
 
 def _in_python(message: str) -> str:
     """Return a message with arguments of `vdnnsim.capture` where it has options of the command."""
-    return _OPTION.sub(lambda found: found[1].replace("-", "_"), message)
+    return _OPTION.sub(lambda found: found[1].replace("-", "_"), _BOTH.sub(r"\1 ", message))
 
 
 def of_name(
@@ -82,6 +86,11 @@ def of_name(
     from calibration.capture.isolation import captured
     from calibration.capture.request import Request
 
+    if (inputs := others.get("inputs")) is not None and not isinstance(inputs, str):
+        raise CaptureError(
+            f"inputs: found {type(inputs).__name__} for {model}, a model by name or file, expected FILE.py:NAME, a "
+            "function of the batch size that returns its arguments; or the model itself with these inputs"
+        )
     if loss is not None:
         raise CaptureError(f"loss: {model} is captured in a process of its own, expected a model that has its loss")
     if batch is None:

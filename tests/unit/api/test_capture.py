@@ -1,5 +1,8 @@
 """Captures that a notebook asks for."""
 
+import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +80,39 @@ def test_a_loss_of_the_users_is_taken() -> None:
         ((lambda: 3, torch.ones(8, 3)), "returns an int, expected a torch.nn.Module"),
         ((lambda width: net(), torch.ones(8, 3)), "model: missing a required argument: 'width', expected a function"),  # noqa: ARG005
         ((nn.Linear, torch.ones(8, 3)), "expected a function without arguments, or a torch.nn.Module"),
+        (
+            (net, (8, 3)),
+            "inputs: found (8, 3), which may be a shape; expected the inputs themselves, as torch.zeros(8, 3)",
+        ),
+        (("net.py:make", torch.ones(8, 3)), "inputs: found Tensor for net.py:make, a model by name or file, expected"),
         (("timm:resnet18",), "batch: timm:resnet18 has none by default, expected an integer from 1 on"),
         (("resnet18",), "batch: resnet18 has none by default"),
     ],
 )
 def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], message: str) -> None:
     assert message in refusal(CaptureError, vdnnsim.capture, *arguments)
+
+
+@pytest.mark.parametrize("ask", [vdnnsim.capture, partial(vdnnsim.plan, hardware="rtx_4090")])
+def test_a_failure_shows_frames_of_the_model_alone(ask: Callable[..., object]) -> None:
+    """Its cause is what PyTorch raised, at `forward`; between the caller and the error is the function that was called.
+
+    An argument that stands beside an option in the message of the command stands alone.
+    """
+
+    class Reading(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y if y.sum().item() > 0 else -y
+
+    with pytest.raises(CaptureError, match="looks into computed values") as caught:
+        ask(Reading(3, 5), torch.ones(8, 3))
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert [each.name for each in traceback.extract_tb(cause.__traceback__)] == ["forward"]
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= 3
+    if ask is vdnnsim.capture:
+        assert str(caught.value).endswith("; `real=True` runs the model with real tensors")
 
 
 @pytest.mark.parametrize(
