@@ -149,7 +149,7 @@ def model_input(
     request = msgspec.structs.replace(request, compiled=execution is Execution.COMPILED and not request.real)
     request.check()
     if request.layout and len(profiles) == 1:
-        cluster_of(profiles[0].file, profiles[0].server, request.layout.ranks)
+        cluster_of(profiles[0].called, profiles[0].server, request.layout.ranks)
     rounds = checked_rounds(words["accumulate"], request)
     request = for_card(request, profiles[0].server)
 

@@ -7,21 +7,22 @@ from vdnnsim.cost.collectives import Cluster
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.collective import Collective
 from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import is_of_card, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.process import nccl_bytes
 
 
-def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
+def machine_of_rank(name: str, server: Server, step: CapturedStep) -> Server:
     """Return a machine with the buffers of NCCL in the context of its GPU; the same for a step of one GPU.
 
-    Messages name the file of its profile.
+    Messages call it by a name.
 
     Raises:
         ProfileError: it has too few GPUs.
     """
     if step.ranks == 1:
         return server
-    cluster = cluster_of(file, server, step.ranks)
+    cluster = cluster_of(name, server, step.ranks)
     groups = dict[tuple[int, int], Collective]()
     for each in communicating(step):
         if not (each.is_point_to_point or each.is_of_host):
@@ -30,7 +31,7 @@ def machine_of_rank(file: str, server: Server, step: CapturedStep) -> Server:
     return replace(server, gpu=replace(server.gpu, context_bytes=server.gpu.context_bytes + taken))
 
 
-def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
+def cluster_of(name: str, server: Server, ranks: int) -> Cluster:
     """Return ranks on servers of one kind.
 
     Raises:
@@ -38,16 +39,19 @@ def cluster_of(file: str, server: Server, ranks: int) -> Cluster:
     """
     topology, gpus = server.topology, server.gpu_count
     if topology is None or gpus == 1:
-        raise ProfileError(f"{file}: has one GPU, expected {ranks} for so many ranks, as h100_x8 has eight")
+        cards = (each.server for each in shipped_profiles() if is_of_card(each.server, server.gpu.name))
+        found = sorted((each.gpu_count, each.name) for each in cards if each.gpu_count > 1)
+        known = " or ".join(each for count, each in found if count >= ranks) or "h100_x8 has eight"
+        raise ProfileError(f"{name}: has one GPU, expected {ranks} for so many ranks, as {known}")
     if ranks > gpus and not topology.cards:
         raise ProfileError(
-            f"{file}: has {gpus} GPUs and no network card, expected {ranks} GPUs, or a 'network' in its topology"
+            f"{name}: has {gpus} GPUs and no network card, expected {ranks} GPUs, or a 'network' in its topology"
         )
     if server.hosts is not None and ranks > (most := gpus * server.hosts):
         hosts = f"{server.hosts} hosts of {gpus} GPUs"
-        raise ProfileError(f"{file}: has {hosts}, expected at most {most} ranks, found {ranks}")
+        raise ProfileError(f"{name}: has {hosts}, expected at most {most} ranks, found {ranks}")
     if ranks > gpus and ranks % gpus:
-        raise ProfileError(f"{file}: has {gpus} GPUs, expected a multiple of it in ranks, found {ranks}")
+        raise ProfileError(f"{name}: has {gpus} GPUs, expected a multiple of it in ranks, found {ranks}")
     return Cluster(topology, ranks)
 
 

@@ -87,6 +87,11 @@ class Profile:
         profiles = (self.file, self.sha256), *self.read_from
         return tuple((shipped_name(name), sha256) for name, sha256 in (*profiles, *read))
 
+    @property
+    def called(self) -> str:
+        """How messages call it: by its file as it was found, one that comes with vdnnsim by the machine's name."""
+        return self.file if shipped_name(self.file) == self.file else self.server.name
+
 
 def is_profile_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text))

@@ -171,11 +171,14 @@ def scenario_of(
     Raises:
         ProfileError: the machine cannot time it, or has fewer GPUs than the model has ranks.
     """
-    workload, server = model.workload(model.base.batch_size), machine_of_rank(profile.file, profile.server, model.base)
-    if lacking := lacking_peak(profile.file, server, workload.element_type):
+    workload, server = (
+        model.workload(model.base.batch_size),
+        machine_of_rank(profile.called, profile.server, model.base),
+    )
+    if lacking := lacking_peak(profile.called, server, workload.element_type):
         raise ProfileError(lacking)
-    # Messages name the file.
-    ServerCosts(replace(server, name=profile.file)).of_type(workload.element_type)
+    # Messages name it.
+    ServerCosts(replace(server, name=profile.called)).of_type(workload.element_type)
     return Scenario(
         name=printable(name),
         workload=workload,

@@ -90,14 +90,14 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
     profile = _profile(keys["hardware"], path.parent)
-    if lacking := lacking_peak(profile.file, profile.server, workload.element_type):
+    if lacking := lacking_peak(profile.called, profile.server, workload.element_type):
         named = keys["workload"].named_members("keys")
         said_by = [named[name] for name in ("precision", "element_type", STEP) if name in named]
         raise (said_by or [keys["workload"]])[0].wrong(lacking)
-    # Messages name the file.
-    ServerCosts(replace(profile.server, name=profile.file)).of_type(workload.element_type)
+    # Messages name it.
+    ServerCosts(replace(profile.server, name=profile.called)).of_type(workload.element_type)
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
-    server = profile.server if captured is None else machine_of_rank(profile.file, profile.server, captured.base)
+    server = profile.server if captured is None else machine_of_rank(profile.called, profile.server, captured.base)
     ranks = 1 if captured is None else captured.base.ranks
     if captured is not None and captured.pipeline:
         if "gpus" in keys:

@@ -259,7 +259,7 @@ def test_a_rank_needs_a_machine_for_all_ranks(tmp_path: Path) -> None:
     ranking = rank_machines(scenario, profiles)
     assert [each.names for each in ranking.offers] == [("rtx_4090_x8",)]
     assert [(each.name, each.reason) for each in ranking.unfit] == [
-        ("rtx_4090", "has one GPU, expected 2 for so many ranks, as h100_x8 has eight")
+        ("rtx_4090", "has one GPU, expected 2 for so many ranks, as rtx_4090_x4 or rtx_4090_x8")
     ]
     resolved = Resolver(scenario, tmp_path).resolve({"hardware": "rtx_3090_x4", "policy": PyTorch()})
     assert resolved.scenario is not None
