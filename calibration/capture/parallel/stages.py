@@ -141,6 +141,12 @@ def order_of(model: nn.Module, given: Given, autocast: Autocast) -> Order:
             f"--parallel: {type(model).__name__} runs no list of equal blocks, expected a ModuleList or Sequential of "
             "at least two modules of one class"
         )
+    first, other = inputs[0].shape, next((each.shape for each in inputs if each.shape != inputs[0].shape), None)
+    if other is not None:
+        raise CaptureError(
+            f"--parallel: {type(model).__name__}: its blocks take tensors of {list(first)} and of {list(other)}, "
+            "expected a chain of blocks that take and return tensors of one shape, as the layers of a transformer"
+        )
     whole = results if isinstance(results, tuple) else (results,)
     before, behind = (list(found[is_behind].values()) for is_behind in (False, True))
     ties = [*_shared(before, behind), *_shared(behind, before)]

@@ -216,6 +216,19 @@ def test_a_schedule_that_does_not_fit_is_refused(
         of_stages(make, layout, **asked)
 
 
+class Halving(nn.Module):
+    """Blocks of one class, each of half the width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(width, width // 2)) for width in (16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for each in self.blocks:
+            x = each(x)
+        return x
+
+
 def bare() -> nn.Module:
     model = Net()
     model.scale = nn.Parameter(torch.ones(1))
@@ -232,6 +245,7 @@ def bare() -> nn.Module:
             "accumulate: found 5 micro-batches in pp=2,interleave=2: .* multiple of the number of rounds",
         ),
         ({"make_model": lambda: nn.Linear(16, 8)}, "Linear runs no list of equal blocks"),
+        ({"make_model": Halving}, r"its blocks take tensors of \[6, 16\] and of \[6, 8\], expected a chain"),
         ({"make_model": bare}, "Net: holds scale beside its blocks"),
         ({"mode": Mode.INFERENCE}, "found pp=2 with inference"),
         ({"precision": Precision.AMP_FLOAT16}, "found pp=2 with a gradient scaler"),
