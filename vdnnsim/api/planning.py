@@ -75,8 +75,12 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     from calibration.capture.outside_tensors import refuse_kept_tensors
 
     refuse_kept_tensors()
+    from vdnnsim.report.progress import SearchLine
+
     beside_bytes = 0 if request.live is None else request.live.other_bytes
-    return request.beside(beside_bytes).planned()
+    with SearchLine() as line:
+        line.show(f"a plan of {len(request.captured.operations)} operations under {policy}")
+        return request.beside(beside_bytes).planned()
 
 
 def request_plan(  # noqa: PLR0913  # those of `plan`

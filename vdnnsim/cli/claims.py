@@ -32,8 +32,8 @@ def claims(paper: str, output: Output) -> None:
     from vdnnsim.claims.check import COLUMNS, summary
     from vdnnsim.claims.claim import Verdict, read_claims
     from vdnnsim.claims.paper import open_paper
-    from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.document import plain_table
+    from vdnnsim.report.progress import SearchLine
     from vdnnsim.report.result_table import ResultTable
 
     opened = open_paper(read_claims(paper), Path(), capture())

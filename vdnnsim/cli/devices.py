@@ -123,7 +123,7 @@ def _element_type(name: str) -> "ElementType":
 
 def _measured(calibrator: "Calibrator") -> "Calibration":
     """Measure with a progress bar; where it ends early, report what was kept."""
-    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.report.progress import ProgressBar
 
     with calibrator.journal() as journal:
         if journal.begun_anew is not None:
@@ -158,7 +158,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     an interrupted run reports what it has.
     """
     from vdnnsim.api.validation import profile_of, validation_on
-    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.report.progress import ProgressBar
     from vdnnsim.validation.report.tables import validation_table
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
     from vdnnsim.validation.row import requirements

@@ -82,7 +82,6 @@ def parallel(
     numbers of GPUs it ranks the fastest of fsdp, hsdp and ddp on each.
     """
     from calibration.capture.isolation import CapturingProcess
-    from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.cli.scenario_input import checked_rounds
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.dnn.layout import parse_layout
@@ -96,6 +95,7 @@ def parallel(
         write_layouts,
         write_scaling,
     )
+    from vdnnsim.report.progress import ProgressBar
     from vdnnsim.study.layouts import rank_layouts, scale_layouts
     from vdnnsim.study.servers import server_for
     from vdnnsim.study.usual_layouts import data_layouts_of, gpus_of, layouts_of

@@ -49,7 +49,7 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
     Files of an earlier run in DIR are replaced or removed; no others are touched.
     """
     from vdnnsim.api.scenarios import Simulation, run_and_answer
-    from vdnnsim.cli.progress import SearchLine
+    from vdnnsim.report.progress import SearchLine
     from vdnnsim.report.run.folder import RUN_WRITER, write_report
     from vdnnsim.scenario.check import refuse_misfits
 
@@ -108,9 +108,9 @@ def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) 
     Under `all` the policies that SCENARIO names with options of their own are compared as well. A PyTorch model,
     captured now, may take the place of SCENARIO: --model my_model.py:make --batch 8 --hardware rtx_4090.
     """
-    from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.report import comparison as report
     from vdnnsim.report.folder import write_folder
+    from vdnnsim.report.progress import ProgressBar
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.scenario.experiment import compare_policies
 
@@ -168,7 +168,7 @@ def what_if(given: ScenarioInput, settings: Sequence[str], output: Output, *, re
     Every policy of SCENARIO, or of --model. The numbers of a row that does not fit are of a replay with unlimited
     memory.
     """
-    from vdnnsim.cli.progress import SearchLine
+    from vdnnsim.report.progress import SearchLine
     from vdnnsim.study.what_if import change_result
     from vdnnsim.study.what_if import what_if as ask
 

@@ -58,7 +58,7 @@ def max_batch(given: ScenarioInput, time_limit: str, output: Output, *, longest:
     It does so for each policy. The search begins at the batch size of SCENARIO or of --model, with --longest at its
     tokens. Batch size and images per second are those of one GPU.
     """
-    from vdnnsim.cli.progress import SearchLine
+    from vdnnsim.report.progress import SearchLine
     from vdnnsim.study.largest_table import largest_table
 
     limit = parse_time_limit(time_limit)
@@ -89,11 +89,11 @@ def frontier(
     `optimal`, with its options in SCENARIO, and the lower bound for every schedule; beside them the other policies of
     SCENARIO, where they fit. Prints one table; writes page, table and picture to DIR.
     """
-    from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.report import frontier as report
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
+    from vdnnsim.report.progress import ProgressBar
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.study.frontier import find_frontier
 
@@ -169,13 +169,13 @@ def machines(
     per_hour: {rtx_4090: 0.39, a100_80gb: 1.79}   # of one GPU, with its share of the host
     samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
     """  # noqa: D301  # what click is to keep begins with that character
-    from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.cost.model import checked_profile
     from vdnnsim.hardware.profile import find_profile, shipped_profiles
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.findings import question_text
     from vdnnsim.report.machines import MACHINES_WRITER, machines_table, progress_row, question, write_machines
+    from vdnnsim.report.progress import ProgressBar
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.study.less_work import PLAIN
     from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices

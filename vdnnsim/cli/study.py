@@ -152,7 +152,7 @@ def sweep(  # noqa: PLR0913  # one for each option
 
 
 def _progress(study: "Study", store: "Store") -> "Progress":
-    from vdnnsim.cli.progress import StudyBar
+    from vdnnsim.report.progress import StudyBar
     from vdnnsim.study.results import progress_of
 
     with StudyBar(study.grid_size, "looking up what is kept") as bar:
@@ -161,7 +161,7 @@ def _progress(study: "Study", store: "Store") -> "Progress":
 
 def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
     """Return why points are missing; empty where none is."""
-    from vdnnsim.cli.progress import StudyBar
+    from vdnnsim.report.progress import StudyBar
     from vdnnsim.study.sweep import sweep as compute
 
     before = _progress(study, store)

@@ -1,5 +1,6 @@
-"""Progress bars on standard error, drawn only on a terminal."""
+"""Progress bars on standard error, drawn only on a terminal, and in notebooks that have ipywidgets."""
 
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -32,7 +33,7 @@ class _Bar:
             console=console,
             transient=True,
             auto_refresh=auto_refresh,
-            disable=not console.is_terminal,
+            disable=not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)),
         )
         self._task = self._progress.add_task("", total=total)
 

@@ -184,3 +184,14 @@ def test_a_model_that_does_not_fit_is_captured_in_other_loops() -> None:
     assert {each.precision for each in (model.base, model.workload(5).captured)} == {Precision.AMP_BFLOAT16}
     own = vdnnsim.capture(net, torch.ones(8, 3), loss=torch.sum)
     assert model_of(own, Execution.EAGER).in_loop(Loop(loss_chunks=4)) is None
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_plan_says_what_is_searched_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_terminal: bool
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", str(int(is_terminal)))
+    vdnnsim.plan(net(), torch.ones(8, 3), hardware="rtx_4090", policy="pytorch")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ("operations under pytorch" in printed.err) is is_terminal
