@@ -60,7 +60,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
     "--layout", "layouts", multiple=True, metavar="NAME", help="Try these, as fsdp=8; by default the usual ones."
 )
 @captures_ranks
-@out_option("reports/<model>/")
+@out_option("reports/<model>-parallel-<server>/")
 @prints_table
 def parallel(
     model: str | None,
@@ -120,7 +120,9 @@ def parallel(
     rounds = checked_rounds(words.pop("accumulate"), request)
     request = for_card(request, profile.server)
     is_curve = len(counts) > 1
-    folder = report_folder(out, request.short_name, SCALING_WRITER if is_curve else LAYOUTS_WRITER)
+    folder = report_folder(
+        out, f"{request.short_name}-parallel-{profile.server.name}", SCALING_WRITER if is_curve else LAYOUTS_WRITER
+    )
 
     process = CapturingProcess()
 

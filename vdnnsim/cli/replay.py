@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
 
 _ALL = "all"
-_OUT = out_option("reports/<scenario name>/, of a model one folder for each question")
+_OUT = out_option("reports/<scenario name>/, of a model one for each question, named by model, command and machine")
 
 
 @click.command()
@@ -54,7 +54,7 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
     from vdnnsim.scenario.check import refuse_misfits
 
     scenario = given.scenario
-    folder = report_folder(out, scenario.name, RUN_WRITER, given.question)
+    folder = report_folder(out, given.folder_name("run"), RUN_WRITER, given.question)
     if given.path is not None:
         refuse_misfits(given.path, scenario)
     with SearchLine() as line:
@@ -115,7 +115,7 @@ def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) 
     from vdnnsim.scenario.experiment import compare_policies
 
     policies = _compared(names, given)
-    folder = report_folder(out, given.scenario.name, report.COMPARISON_WRITER, given.question)
+    folder = report_folder(out, given.folder_name("compare"), report.COMPARISON_WRITER, given.question)
     with ProgressBar() as bar:
         bar.expect(len(policies))
         found = compare_policies(given.scenario, policies, bar.done)

@@ -61,6 +61,11 @@ class ScenarioInput:
 
         return question_text(self.scenario) if self.path is None else ""
 
+    def folder_name(self, command: str) -> str:
+        """Return the name of the folder of a report: the scenario's, of a model with command and machine."""
+        scenario = self.scenario
+        return scenario.name if self.path is not None else f"{scenario.name}-{command}-{scenario.server.name}"
+
 
 def asks_scenario(command: Command) -> Command:
     """Add a scenario, or options of a model in its place, to a command, passed to it as one `given`.

@@ -76,7 +76,7 @@ def max_batch(given: ScenarioInput, time_limit: str, output: Output, *, longest:
     type=click.IntRange(3, 200),
     help="How many sizes of memory to plan for; by default 20, for a captured model 8.",
 )
-@out_option("reports/<scenario name>/, of a model one folder for each question")
+@out_option("reports/<scenario name>/, of a model one for each question, named by model, command and machine")
 @prints_table
 @TIME_LIMIT
 @asks_scenario
@@ -98,7 +98,7 @@ def frontier(
     from vdnnsim.study.frontier import find_frontier
 
     asked = limited(_with_planner(given), time_limit)
-    folder = report_folder(out, asked.name, report.FRONTIER_WRITER, given.question)
+    folder = report_folder(out, given.folder_name("frontier"), report.FRONTIER_WRITER, given.question)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities or _CAPACITIES[asked.captured is not None], bar)
@@ -140,7 +140,7 @@ def _with_planner(given: ScenarioInput) -> "Scenario":
     help="End all searches after TIME of the processor, or `60 s wall`; 25 s for a captured model, of which it ends "
     "further captures as well, else no limit.",
 )
-@out_option("reports/<name>/, of a model one folder for each question")
+@out_option("reports/<name>/, of a model one reports/<name>-machines/ for each question")
 @prints_table
 @POLICY_MODULE
 def machines(
@@ -199,7 +199,7 @@ def machines(
     if not names:
         profiles = one_of_each_card(shipped, asked.gpus)
     asks = "" if is_scenario else question_text(asked, question(asked))
-    folder = report_folder(out, asked.name, MACHINES_WRITER, asks)
+    folder = report_folder(out, asked.name if is_scenario else f"{asked.name}-machines", MACHINES_WRITER, asks)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
 

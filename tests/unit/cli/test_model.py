@@ -74,7 +74,7 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
     ]
     assert "Its process takes 510 MiB of 23.6 GiB: " in done.stdout
     assert "captured timm:chain at a batch of 4 in float32" in done.stderr
-    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    manifest = json.loads(Path("reports/chain-run-rtx_4090/run.json").read_text())
     assert manifest["scenario"]["policies"] == ["pytorch(p)", "save_on_cpu(p)"]
     assert manifest["scenario"]["memory_model"] == "pytorch"
     assert manifest["captured"]["model"] == "chain"
@@ -90,10 +90,10 @@ def test_each_question_about_a_model_has_its_folder() -> None:
         words = ("run", *MODEL[:3], batch, "--hardware", "rtx_4090", "--image", "1x2x2", *more)
         return vdnnsim(*words).stderr.splitlines()[-1]
 
-    assert "to reports/chain/; read reports/chain/report.md" in said("4")
-    assert "to reports/chain-2/; read reports/chain-2/report.md" in said("2")
-    assert "to reports/chain-2/; read" in said("2", "--policy", "save_on_cpu")
-    assert "to reports/chain/; read" in said("4")
+    assert "to reports/chain-run-rtx_4090/; read reports/chain-run-rtx_4090/report.md" in said("4")
+    assert "to reports/chain-run-rtx_4090-2/; read reports/chain-run-rtx_4090-2/report.md" in said("2")
+    assert "to reports/chain-run-rtx_4090-2/; read" in said("2", "--policy", "save_on_cpu")
+    assert "to reports/chain-run-rtx_4090/; read" in said("4")
     assert "to here/; read" in said("4", "--out", "here")
     assert "to here/, replacing another question's (--out DIR keeps both); read" in said("2", "--out", "here")
 
@@ -108,7 +108,7 @@ def test_the_allocator_is_set_in_pytorchs_words(asked: list[Request]) -> None:
     done = vdnnsim("run", *MODEL, "rtx_4090", "--allocator", "expandable_segments:True")
     assert done.exit_code == 0
     assert len(asked) == 1
-    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    manifest = json.loads(Path("reports/chain-run-rtx_4090/run.json").read_text())
     assert manifest["scenario"]["memory_model"] == "pytorch(expandable_segments:True)"
     assert "snapshot_pytorch_p.pickle" in manifest["files"]
 
@@ -133,7 +133,7 @@ def test_compare_takes_a_model(asked: list[Request]) -> None:
     assert "2 of 3 policies fit chain (4) into 23.6 GiB" in " ".join(done.stdout.split())
     assert "no plan: caffe: " in done.stdout
     assert "- Compared: all policies" not in done.stdout
-    assert Path("reports/chain/compare.png").is_file()
+    assert Path("reports/chain-compare-rtx_4090/compare.png").is_file()
 
 
 def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) -> None:
@@ -189,8 +189,8 @@ def test_a_model_that_does_not_fit_is_answered_for_and_the_answer_is_kept(
     assert {(each.batch_size, each.precision) for each in asked[4:]} >= {(300_000, Precision.AMP_BFLOAT16)}
     monkeypatch.setattr("vdnnsim.study.cached_answer.answer", None)
     assert vdnnsim(*arguments).stdout == done.stdout
-    assert "What would make it fit?" in Path("reports/chain/report.md").read_text()
-    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    assert "What would make it fit?" in Path("reports/chain-run-small/report.md").read_text()
+    manifest = json.loads(Path("reports/chain-run-small/run.json").read_text())
     assert any(each["fits"] for each in manifest["tried"])
     assert len(manifest["advice"]) >= len(manifest["tried"]) > 5
 

@@ -51,7 +51,7 @@ def test_ranking_of_layouts(captured: list[Request]) -> None:
     assert "5 of 7 layouts fit on 8 GPUs of h100_x8" in done.stdout
     assert "zero1=8: its optimizer has no shards" in done.stdout
     assert "vdnnsim run --model timm:chain --batch 2 --parallel" in done.stdout
-    assert {each.name for each in Path("reports/chain").iterdir()} == {
+    assert {each.name for each in Path("reports/chain-parallel-h100_x8").iterdir()} == {
         *("layouts.csv", "layouts.json", "layouts.md", "layouts.png", "layouts_memory.png"),
     }
 
@@ -87,7 +87,7 @@ def test_several_numbers_of_gpus(captured: list[Request]) -> None:
     done = vdnnsim(*ASKED, "h100_x8", "--gpus", "8,16")
     assert [each.parallel for each in captured] == ["fsdp=16", "hsdp=2x8", "ddp=16", "fsdp=8", "ddp=8"]
     assert "images/s per GPU on 8 of h100_x8" in done.stdout
-    assert {each.name for each in Path("reports/chain").iterdir()} == {
+    assert {each.name for each in Path("reports/chain-parallel-h100_x8").iterdir()} == {
         *("scaling.csv", "scaling.json", "scaling.md", "scaling.png"),
     }
 
