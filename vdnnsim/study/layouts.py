@@ -66,10 +66,19 @@ def rank_layouts(
         tries_all: whether layouts with shards in host memory are tried even though another fits.
 
     Raises:
-        CaptureError: none of several can be captured, for one reason.
+        CaptureError: none can be captured, for one reason.
     """
     trials = _Trials(profile, samples, micro_batches, capture)
-    return _ranking(gpus, names, trials, done, tries_all=tries_all)
+    ranking = _ranking(gpus, names, trials, done, tries_all=tries_all)
+    _refuse_unanswered(ranking)
+    return ranking
+
+
+def _refuse_unanswered(ranking: LayoutRanking) -> None:
+    reasons = {"" if each.held_bytes else each.reason for each in ranking.refused}
+    if not ranking.ranked and len(reasons) == 1 and (reason := reasons.pop()):
+        # What no layout changes, as inputs that are missing.
+        raise CaptureError(reason)
 
 
 def _ranking(
@@ -81,11 +90,7 @@ def _ranking(
             found.append(trials.of(name))
         done(name)
     ranked = sorted((each for each in found if isinstance(each, Ranked)), key=lambda each: -each.samples_per_s)
-    refused = [each for each in found if isinstance(each, Refused)]
-    reasons = {"" if each.held_bytes else each.reason for each in refused}
-    if len(refused) > 1 and not ranked and len(reasons) == 1 and (reason := reasons.pop()):
-        # What no layout changes, as inputs that are missing.
-        raise CaptureError(reason)
+    refused = (each for each in found if isinstance(each, Refused))
     server = trials.profile.server
     memory_bytes = server.gpu.memory_bytes
     return LayoutRanking(
@@ -112,6 +117,8 @@ def scale_layouts(
         names = data_layouts_of(gpus, profile.server.gpu_count, accumulates=micro_batches > 1)
         trials = _Trials(profile, samples, micro_batches, capture, level)
         found.append(_ranking(gpus, names, trials, done, tries_all=True))
+        if len(found) == 1:
+            _refuse_unanswered(found[0])
         tried = [CHECKPOINTING.index(each.setup.checkpointing) for each in found[-1].ranked]
         level = min(tried, default=level)
     return tuple(found[::-1])

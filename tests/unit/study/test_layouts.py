@@ -192,14 +192,18 @@ def test_layout_that_fits_nowhere() -> None:
 
 
 def test_what_no_layout_changes_is_an_error() -> None:
-    """Of two layouts; one alone is refused, for its own reason."""
+    """Of two layouts or one; where another is answered, one is refused for its own reason."""
 
     def missing(_: Setup) -> tuple[CapturedStep]:
         raise CaptureError("net: inputs are missing")
 
-    with pytest.raises(CaptureError, match="net: inputs are missing"):
-        rank_layouts(8, ("fsdp=8", "ddp=8"), 1, SERVER, missing)
-    (refused,) = rank_layouts(8, ("fsdp=8",), 1, SERVER, missing).refused
+    def missing_for_one(setup: Setup) -> tuple[CapturedStep]:
+        return missing(setup) if setup.layout == "ddp=8" else captured(setup)
+
+    for names in (("fsdp=8", "ddp=8"), ("fsdp=8",)):
+        with pytest.raises(CaptureError, match="net: inputs are missing"):
+            rank_layouts(8, names, 1, SERVER, missing)
+    (refused,) = rank_layouts(8, ("fsdp=8", "ddp=8"), 1, SERVER, missing_for_one).refused
     assert refused.reason == "net: inputs are missing"
 
 
