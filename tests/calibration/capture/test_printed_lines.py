@@ -199,7 +199,8 @@ def test_float16_has_a_gradient_scaler() -> None:
     """Which scales the loss, skips an update with a gradient that overflows, and may lower its first factor then."""
     result = result_of(captured())
     lines = how_to(result, way(result, loop=Loop(precision="amp_float16")))
-    assert lines.splitlines()[0] == 'scaler = torch.amp.GradScaler("cuda")'
+    made = 'scaler = torch.amp.GradScaler("cuda")'
+    assert lines.splitlines()[:3] == ["# before the loop:", made, "# each step:"]
     assert lines.endswith(
         "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()\noptimizer.zero_grad()"
     )

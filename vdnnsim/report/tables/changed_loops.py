@@ -23,6 +23,7 @@ from vdnnsim.report.tables.training_script import (
     definition_as_module,
     imports_of,
     optimizer_line,
+    scaler_line,
     step_lines,
     step_of,
     without_cache,
@@ -46,9 +47,10 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop, by_apply=by_apply)]
     if way.loop.checkpointing:
         lines += checkpointed(step_of(result), checkpointed_classes(step_of(result)))
-    lines += sections
+    lines += [*sections, *scaler_line(step_of(result), way.loop)]
     if lines or way.change in (Change.MICRO_BATCHES, Change.BATCH, Change.SEQUENCE) or way.loop.precision:
-        lines += step_lines(result, way)
+        marks = (["# before the loop:"], ["# each step:"]) if lines else ([], [])
+        lines = [*marks[0], *lines, *marks[1], *step_lines(result, way)]
     text = "\n".join(lines)
     lines = [*imports_of(text), *lines]
     policy = "" if way.policy == SEARCH else f" --policy '{way.policy}'"

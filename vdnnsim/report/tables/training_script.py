@@ -134,13 +134,17 @@ def optimizer_line(step: CapturedStep, loop: Loop, parameters: str = "model.para
     return f"optimizer = {module}.{name}({parameters}{words})"
 
 
+def scaler_line(step: CapturedStep, loop: Loop) -> Iterator[str]:
+    """Yield the line that makes the gradient scaler of a loop, where the captured one had none."""
+    if _is_scaled(step, Precision(loop.precision or step.precision.value)) and not _is_scaled(step, step.precision):
+        yield _SCALER
+
+
 def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
     """Yield a step of a way: its micro-batches, forward and backward of each, and the update."""
     step, depth = step_of(result), ""
     precision = Precision(way.loop.precision or step.precision.value)
     is_scaled = _is_scaled(step, precision)
-    if is_scaled and not _is_scaled(step, step.precision):
-        yield _SCALER
     names = _arguments(step).split(", ")
     if result.workload.rounds > 1:
         yield f"for _ in range({result.workload.rounds}):  # with the next batch each"
