@@ -43,7 +43,7 @@ MACHINES: Final[Mapping[str, str]] = {
 """Columns of `machines.csv` and their meanings."""
 
 _MEMORY: Final = ("allocated", "reserved", "process", "of")
-_FOLDED: Final = ("fits with", *_MEMORY, "expected error")
+_FOLDED: Final = ("fits with", *_MEMORY[2:], "expected error")
 """Below a row where they do not fit beside it."""
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {

@@ -30,8 +30,8 @@ from vdnnsim.report.document import (
 )
 from vdnnsim.report.labels import fold_label
 
-_LABEL_WIDTH: Final = 12
-"""Least width of a column of labels: that of the vDNN paper's policies."""
+_LABEL_WIDTH: Final = 14
+"""Least width of a column of labels: `save_on_cpu(p)`, and all policies of the vDNN paper."""
 _LABELS_FIRST: Final = 20
 """Width up to which labels are served before other columns get more than their least."""
 _TEXT_WIDTH: Final = 16

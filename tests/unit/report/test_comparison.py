@@ -88,7 +88,7 @@ def test_policies_that_just_fit_a_captured_model_are_marked(comparison: Comparis
 def test_a_narrow_terminal_drops_columns(comparison: Comparison, result: ScenarioResult, move: PolicyResult) -> None:
     """Beside labels the columns take 4 + 5 + 4 + 6 + 9 + 7 + 7 + 9 = 51 characters, and 8 gaps of 2: 67 in all.
 
-    Labels may claim 12. Of 78 characters, offload of 7 and its gap go, which leaves 20 to labels; this one has 24.
+    Labels may claim 14. Of 78 characters, offload of 7 and its gap go, which leaves 20 to labels; this one has 24.
     """
     row = replace(move, policy="layrub_hybrid_twice_more")
     lines = printed(comparison_table(replace(comparison, result=replace(result, results=(row,)))), width=78)
