@@ -160,7 +160,7 @@ class LoadedScenario(Shown):
         from vdnnsim.errors import ProfileError
 
         profile = profile_named(hardware, self.folder)
-        if lacking := lacking_peak(profile.file, profile.server, self.scenario.workload.element_type):
+        if lacking := lacking_peak(profile.called, profile.server, self.scenario.workload.element_type):
             raise ProfileError(lacking)
         server = self.scenario.server
         tables = (each.table.name for each in (server.kernels, server.link.copies) if each is not None)
