@@ -183,7 +183,7 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     def place(tensor: torch.Tensor) -> torch.Tensor:
         placed = tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
         is_image = program.channels_last and placed.dim() == _IMAGE_DIMENSIONS
-        return placed.contiguous(memory_format=torch.channels_last) if is_image else placed
+        return placed.to(memory_format=torch.channels_last) if is_image else placed
 
     if not program.is_wrapped:
         if program.lora:

@@ -37,13 +37,15 @@ def _softmax(whole: OpOverload, kernel: OpOverload) -> Composite:
     return rule
 
 
-def _widening_softmax(given: Given) -> Tensor | None:
-    return torch.empty_like(given["self"], dtype=torch.float32) if given["half_to_float"] else None
+def _softmax_kernel(given: Given) -> Tensor:
+    # Its result is contiguous, whatever its operand is.
+    x = given["self"]
+    return torch.empty(x.shape, dtype=torch.float32 if given["half_to_float"] else x.dtype, device=x.device)
 
 
-def _softmax_backward(given: Given) -> Tensor | None:
-    gradient, dtype = given["grad_output"], given["input_dtype"]
-    return torch.empty_like(gradient, dtype=dtype) if gradient.dtype != dtype else None
+def _softmax_backward(given: Given) -> Tensor:
+    gradient = given["grad_output"]
+    return torch.empty(gradient.shape, dtype=given["input_dtype"], device=gradient.device)
 
 
 def _log_sigmoid_forward(given: Given) -> tuple[Tensor, Tensor]:
@@ -64,8 +66,8 @@ COMPOSITES: Composites = {
     aten.log_softmax.int: _softmax(aten.log_softmax.int, aten._log_softmax.default),
 }
 KERNELS: Kernels = {
-    aten._softmax.default: _widening_softmax,
-    aten._log_softmax.default: _widening_softmax,
+    aten._softmax.default: _softmax_kernel,
+    aten._log_softmax.default: _softmax_kernel,
     aten._softmax_backward_data.default: _softmax_backward,
     aten._log_softmax_backward_data.default: _softmax_backward,
     aten.log_sigmoid_forward.default: _log_sigmoid_forward,

@@ -151,6 +151,34 @@ def test_operands_that_lie_otherwise_are_copied_on_a_gpu() -> None:
     assert copied == [[1200, 2400], [0, 0]]
 
 
+def test_what_lies_otherwise_behind_a_softmax_and_before_filters_of_one_pixel() -> None:
+    """2 x 8 x 4 x 4 floats are copied twice: turned scores by a softmax, and its result, which is contiguous.
+
+    Filters of 1 x 1 lie with their channels last, as `.to(memory_format=...)` leaves them, so maps must.
+    """
+
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = nn.Linear(4, 4)
+            self.convolve = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scored = self.scores(x).transpose(2, 3).softmax(-1)
+            assert scored.is_contiguous()
+            return self.convolve(scored)  # type: ignore[no-any-return]
+
+    def inputs() -> torch.Tensor:
+        return torch.zeros(2, 8, 4, 4)
+
+    for device, expected in ((CaptureDevice(), [1024, 1024]), (CPU, [0, 0])):
+        step = capture(program(Turned, inputs, batch_size=2, channels_last=True), device)
+        forward = [
+            each for each in step.operations if each.name in ("aten._softmax.default", "aten.convolution.default")
+        ]
+        assert [each.copied_bytes for each in forward] == expected
+
+
 def pixels() -> torch.Tensor:
     return torch.zeros(4, 3, 5, 5, requires_grad=True)
 
