@@ -30,6 +30,7 @@ from calibration.capture.storages import StorageTable, size_of
 from calibration.capture.tape import Tape, TapeRecorder, freed_by_program
 from calibration.capture.wrapped import refuse_spread, run_eagerly
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
+from vdnnsim.dnn.kernel_work import NO_SECTORS
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import OFFLOADED
 from vdnnsim.dnn.step import StepOperation
@@ -239,6 +240,7 @@ def _step(
             bytes_moved=each.bytes_moved,
             temporary_bytes=each.temporary_bytes * device.is_cuda,
             copied_bytes=each.copied_bytes * device.is_cuda,
+            sectors=each.sectors if device.is_cuda else NO_SECTORS,
             forward=each.forward,
             random=each.random,
             saves=tuple(each.saves),

@@ -19,21 +19,23 @@ from calibration.capture.schemas import arguments_of, name_of
 _CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def copied_bytes(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Return the bytes of the copies that the kernels of an operator make of its operands."""
+def copied_operands(
+    func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[tuple[torch.Tensor, torch.memory_format]]:
+    """Return the operands that the kernels of an operator copy, and the order of the copies."""
     rule = _RULES.get(name_of(func))
     if rule is None:
-        return 0
+        return []
     names, order_of = rule
     given = arguments_of(func, args, kwargs)
     order = order_of(given)
     # Of several dimensions the first is rolled into a tensor of its own.
     rolls = len(given.get("dims", ())) > 1
-    return sum(
-        _nbytes(each)
+    return [
+        (each, order)
         for each in (given[name] for name in names)
         if isinstance(each, torch.Tensor) and (rolls or not each.is_contiguous(memory_format=order))
-    )
+    ]
 
 
 def temporary_bytes(func: OpOverload, args: tuple[Any, ...], copied: int) -> int:

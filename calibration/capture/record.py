@@ -12,6 +12,7 @@ from calibration.capture.operator_work import Effort
 from calibration.capture.schemas import tensors_in
 from calibration.capture.storages import Touch
 from vdnnsim.dnn.collective import Collective
+from vdnnsim.dnn.kernel_work import NO_SECTORS, Sectors
 from vdnnsim.dnn.layers import Phase
 
 
@@ -79,6 +80,7 @@ class Record:
         accumulates: whether it makes or adds to the gradient of a parameter.
         node: sequence number of the node that runs it, in backward.
         copied_bytes: of operands that its kernels copy into another order.
+        sectors: that its kernel touches, or these copies.
         temporary_bytes: these, and what else they allocate and free.
         overwrites: whether its result is written over its first operand if nothing holds that afterwards.
         aside: whether the program runs it on another stream than its kernels.
@@ -99,6 +101,7 @@ class Record:
     accumulates: bool = False
     node: int | None = None
     copied_bytes: int = 0
+    sectors: Sectors = NO_SECTORS
     temporary_bytes: int = 0
     overwrites: bool = False
     collective: Collective | None = None

@@ -21,7 +21,7 @@ from calibration.capture.nodes import (
     newest_node,
     running_node,
 )
-from calibration.capture.operand_copies import copied_bytes, temporary_bytes
+from calibration.capture.operand_copies import copied_operands, temporary_bytes
 from calibration.capture.operator_work import Effort, arithmetic_type, effort_of, traffic_of, widest_type
 from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
@@ -34,6 +34,7 @@ from calibration.capture.schemas import (
     tensors_in,
     uses_of,
 )
+from calibration.capture.sectors import sectors_of
 from calibration.capture.storages import StorageTable, element_type_of
 from calibration.capture.tape import TapeRecorder
 from vdnnsim.dnn.collective import Collective, CollectiveKind
@@ -222,6 +223,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         # Updates within backward are of no node.
         node = None if self._phase is Phase.UPDATE else running_node()
         module, forward, recomputes = self._place(str(func))
+        copied = copied_operands(func, args, kwargs)
         self.records.append(
             Record(
                 name=str(func),
@@ -238,8 +240,9 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 recomputes=recomputes,
                 accumulates=node is not None and is_accumulating(node),
                 node=None if node is None else node._sequence_nr(),  # noqa: SLF001
-                copied_bytes=(copied := copied_bytes(func, args, kwargs)),
-                temporary_bytes=temporary_bytes(func, args, copied),
+                copied_bytes=(copied_bytes := sum(each.nbytes for each, _ in copied)),
+                sectors=sectors_of(func, args, kwargs, result, copied),
+                temporary_bytes=temporary_bytes(func, args, copied_bytes),
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
                 collective=exchange.collective if exchange else None,
                 aside=bool(self.opened) and (runs_aside() or (exchange is not None and exchange.asynchronous)),

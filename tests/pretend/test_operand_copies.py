@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 
-from calibration.capture.operand_copies import copied_bytes, temporary_bytes
+from calibration.capture.operand_copies import copied_operands, temporary_bytes
 from calibration.capture.schemas import OperatorMode, name_of, tensors_in
 
 pytestmark = pytest.mark.pretend
@@ -37,7 +37,8 @@ class Copies(OperatorMode):
         made = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors_in(out)}  # noqa: SLF001
         results = sum(nbytes for each, nbytes in made.items() if each not in known)
         beside = stats["requested_bytes.all.peak"] - before - results
-        self.found.append((name_of(func), beside, temporary_bytes(func, args, copied_bytes(func, args, kwargs))))
+        copied = sum(each.nbytes for each, _ in copied_operands(func, args, kwargs))
+        self.found.append((name_of(func), beside, temporary_bytes(func, args, copied)))
         return out
 
 

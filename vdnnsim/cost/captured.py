@@ -24,7 +24,7 @@ from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineC
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Linear
@@ -128,7 +128,8 @@ def _options(
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
             name = attention_taken(operation.name, element_type, workload.captured.compute_capability)
-    return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes, *limits)),)
+    limited = (*limits, NO_SECTORS if operation.copied_bytes else operation.sectors)
+    return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes, *limited)),)
 
 
 def _with_copies(
@@ -143,7 +144,8 @@ def _with_copies(
     if not nbytes:
         return options
     width = ELEMENT_BYTES[workload.step.tensors[operation.operands[0].memory].element_type]
-    copy = machine.kernel(KernelWork(CLONE, element_type, {}, 2 * nbytes, elements=nbytes // width))
+    sectors = operation.sectors
+    copy = machine.kernel(KernelWork(CLONE, element_type, {}, 2 * nbytes, elements=nbytes // width, sectors=sectors))
     return tuple(
         replace(KernelCost.joined((copy, each)), algorithm=each.algorithm, parts=(), workspaces=each.workspaces)
         for each in options

@@ -165,6 +165,8 @@ class EfficiencyCosts(MachineCosts):
             return self._gpu.cost(lambda gpu: gpu.own_normalization_s(nbytes, sizes, is_gradient=is_gradient), nbytes)
         count = self._server.gpu.multiprocessors
         least_s = threads_s(work, count, channels_last=last)
+        if 0 < self._server.gpu.l2_bytes < work.sectors.window_bytes:
+            nbytes = work.sectors.nbytes
         if channels and not last:
             least_s = max(least_s, normalization_wait_s(sizes, count, is_gradient=is_gradient))
         joined_s = joined_sum_wait_s(work.summed_parts)

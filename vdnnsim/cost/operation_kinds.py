@@ -97,7 +97,7 @@ def _found(same: _SameStep) -> OperationKinds:
         first = operation.operands[:1] if workload.is_training or Arithmetic.PRODUCT in operation.flop else ()
         sizes = step.tensors[first[0].memory].shape if first else ()
         single = single_elements(workload, operation, channels_last=channels_last)
-        work = operation.work, operation.bytes_moved, operation.copied_bytes
+        work = operation.work, operation.bytes_moved, operation.copied_bytes, operation.sectors
         key = element_type, role, work, tuple(operation.flop.items()), operation.name, sizes, single
         shapes = operation.name in SHARING and tuple(step.tensors[each.memory].shape for each in operation.operands)
         if (key, shapes) not in numbers:
@@ -113,10 +113,12 @@ def _found(same: _SameStep) -> OperationKinds:
 def single_elements(workload: CapturedWorkload, operation: StepOperation, *, channels_last: bool = False) -> int:
     """Return how many elements a kernel takes one at a time (`vdnnsim.cost.thread_limits`); 0 if it loads words.
 
-    A clone is taken to turn its tensor around, as `contiguous()` does, or there would be none. Tensors are concatenated
-    in words where rows are long.
+    Where a capture tells no sectors, a clone is taken to turn its tensor around, as `contiguous()` does, or there would
+    be none. Tensors are concatenated in words where rows are long.
     """
     name, tensors = operation.name, [workload.step.tensors[each.memory] for each in operation.operands]
+    if operation.sectors.nbytes and not operation.copied_bytes:
+        return max(prod(each.shape) for each in tensors)
     if name.startswith(_GROUP_NORM):
         return prod(tensors[0].shape)
     if name.startswith(_FUSED_ADAM):

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
+from vdnnsim.dnn.kernel_work import NO_SECTORS, Sectors
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
@@ -142,6 +143,7 @@ class KernelWork(NamedTuple):
             not known.
         summed_parts: of a sum of rows, that each thread of its last block adds up (`vdnnsim.cost.thread_limits`).
         elements: which threads take one at a time; 0 where they load words.
+        sectors: that threads move which take one at a time.
     """
 
     name: str
@@ -151,6 +153,7 @@ class KernelWork(NamedTuple):
     sizes: tuple[int, ...] = ()
     summed_parts: int = 0
     elements: int = 0
+    sectors: Sectors = NO_SECTORS
 
 
 class CostModel(ABC):

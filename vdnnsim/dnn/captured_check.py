@@ -128,6 +128,8 @@ class _Check:
         self._number(operation.bytes_moved, f"{place}.bytes_moved", 0, LARGEST_SIZE)
         self._number(operation.temporary_bytes, f"{place}.temporary_bytes", 0, LARGEST_SIZE)
         self._number(operation.copied_bytes, f"{place}.copied_bytes", 0, operation.temporary_bytes)
+        self._number(operation.sectors.nbytes, f"{place}.sectors.nbytes", 0, LARGEST_SIZE)
+        self._number(operation.sectors.window_bytes, f"{place}.sectors.window_bytes", 0, LARGEST_SIZE)
         if (forward := operation.forward) is not None:
             if operation.phase is not Phase.BACKWARD:
                 self._expected(f"{place}.forward", forward, f"none of it, for it is of {operation.phase.value}")

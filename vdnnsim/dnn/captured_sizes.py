@@ -19,15 +19,16 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.kernel_work import NO_SECTORS
 from vdnnsim.dnn.step import Operand, Tensor
 from vdnnsim.files.messages import describe
 
 _SIZES: Final = frozenset(
-    {"nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "copied_bytes", "work"}
+    {"nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "copied_bytes", "sectors", "work"}
 )
 """Keys whose numbers, and those within them, may grow."""
 _IGNORED: Final = frozenset({"notes", "program"})
-_EFFORTS: Final = (".flop", ".bytes_moved", ".work")
+_EFFORTS: Final = (".flop", ".bytes_moved", ".sectors", ".work")
 
 
 class Quantity(Enum):
@@ -144,7 +145,7 @@ def has_pairs(first: CapturedStep, second: CapturedStep) -> bool:
 
 def without_efforts(step: CapturedStep) -> CapturedStep:
     """Return a step without what its operations compute and move, which decides its time alone."""
-    none: dict[str, Any] = {"flop": {}, "bytes_moved": 0, "copied_bytes": 0, "work": None}
+    none: dict[str, Any] = {"flop": {}, "bytes_moved": 0, "copied_bytes": 0, "sectors": NO_SECTORS, "work": None}
     operations = (msgspec.structs.replace(each, **none) for each in step.operations)
     return msgspec.structs.replace(step, operations=tuple(operations))
 

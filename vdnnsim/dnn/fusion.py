@@ -11,15 +11,16 @@ that are not consecutive is modelled.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from vdnnsim.dnn.captured_groups import kind_of, operator_name
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.kernel_work import NO_SECTORS
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import ELEMENT_BYTES, StepOperation
@@ -32,6 +33,8 @@ _POINTWISE: Final = re.compile(
     r"(abs|neg|exp|log|sqrt|rsqrt|pow|square|reciprocal|sin|cos|erf|where|masked_fill|maximum|minimum|copy|clone|fill)_?"
 )
 """Pointwise operators that have no `LayerKind`."""
+_FUSED: Final[Mapping[str, Any]] = {"copied_bytes": 0, "sectors": NO_SECTORS}
+"""Inductor's kernels go through tiles of tensors that lie otherwise."""
 
 
 def compiled(step: CapturedStep) -> CapturedStep:
@@ -41,9 +44,9 @@ def compiled(step: CapturedStep) -> CapturedStep:
     operations = list(step.operations)
     for chain in chains:
         for at in chain[:-1]:
-            operations[at] = msgspec.structs.replace(operations[at], flop={}, bytes_moved=0, copied_bytes=0)
+            operations[at] = msgspec.structs.replace(operations[at], flop={}, bytes_moved=0, **_FUSED)
         operations[chain[-1]] = msgspec.structs.replace(
-            operations[chain[-1]], flop=_flop(step, chain), bytes_moved=fused.bytes_moved(chain), copied_bytes=0
+            operations[chain[-1]], flop=_flop(step, chain), bytes_moved=fused.bytes_moved(chain), **_FUSED
         )
     note = (
         f"compiled: {sum(map(len, chains))} of {len(operations)} operators run as {len(chains)} kernels; memory is "

@@ -1,12 +1,28 @@
-"""Shapes of convolutions and matrix products of captured steps, from which costs and workspaces follow."""
+"""Shapes of convolutions and matrix products of captured steps, and sectors of others, from which costs follow."""
 
 from math import prod
+from typing import Final
 
 import msgspec
 
 
 class _Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Plain data, whose keys are all known."""
+
+
+class Sectors(_Work, frozen=True):
+    """Sectors of 32 bytes that threads move where they take elements one at a time.
+
+    Attributes:
+        nbytes: of all sectors, as often as blocks of threads touch them; 0 where threads load words, or if not known.
+        window_bytes: of those that a kernel touches before it returns to one; 0 where it returns to none.
+    """
+
+    nbytes: int = 0
+    window_bytes: int = 0
+
+
+NO_SECTORS: Final = Sectors()
 
 
 class ConvolutionWork(_Work, frozen=True, tag="convolution", tag_field="kind"):

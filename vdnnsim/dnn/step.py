@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from vdnnsim.dnn.collective import Collective
-from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, ProductWork, Sectors
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
 
@@ -201,6 +201,7 @@ class StepOperation(Data, frozen=True):
         temporary_bytes: memory that it allocates and frees while it runs, whichever kernel computes it.
         copied_bytes: of its temporary memory that of operands which lie otherwise than its kernels need, and are copied
             before they run.
+        sectors: that its kernel moves, or the copies before it.
         forward: of a backward operation, its last forward operation, which may be recomputed; None if it has none.
         saves: storages that autograd saves; those of a capture include parameters and inputs.
         work: its shape, if it is a convolution or a product.
@@ -222,6 +223,7 @@ class StepOperation(Data, frozen=True):
     bytes_moved: int = 0
     temporary_bytes: int = 0
     copied_bytes: int = 0
+    sectors: Sectors = NO_SECTORS
     forward: int | None = None
     random: bool = False
     saves: tuple[int, ...] = ()

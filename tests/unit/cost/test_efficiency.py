@@ -13,6 +13,7 @@ from vdnnsim.cost.table import ONLY, CostModel, KernelCost, KernelWork, MachineC
 from vdnnsim.dnn.convolutional import FullyConnected
 from vdnnsim.dnn.elementwise import Cast
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.kernel_work import Sectors
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
@@ -23,10 +24,11 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType, Precision
 
 
-def costs(dram_bytes_per_s: float = 2048.0) -> EfficiencyCosts:
+def costs(dram_bytes_per_s: float = 2048.0, l2_bytes: int = 0) -> EfficiencyCosts:
     """Of a server that computes in float32 and float16."""
     rates = dict(GPU.flop_per_s)
-    gpu = replace(TOY_SERVER.gpu, flop_per_s=rates, dram_bytes_per_s=dram_bytes_per_s, multiprocessors=2)
+    gpu = replace(TOY_SERVER.gpu, flop_per_s=rates, dram_bytes_per_s=dram_bytes_per_s, l2_bytes=l2_bytes)
+    gpu = replace(gpu, multiprocessors=2)
     return EfficiencyCosts(replace(TOY_SERVER, gpu=gpu, cost_model=VALUES, cost_model_kind="efficiency"))
 
 
@@ -101,6 +103,19 @@ def test_kernels_that_take_one_element_at_a_time_and_sums_of_several_blocks() ->
     taken = {key: round(only.seconds, 3) for key, (only,) in table.kernels.items() if key[0] in (1, 2)}
     forward, backward = Phase.FORWARD, Phase.BACKWARD_DATA
     assert taken == {(1, forward): 1.0, (2, forward): 2.0, (1, backward): 2.0, (2, backward): 1.0}
+
+
+def test_kernels_that_move_sectors() -> None:
+    """Of 216e9 B each of two multiprocessors moves 27e9 B a second, 4 s; 2048 B of DRAM take 2 s, 4096 B 4 s.
+
+    DRAM moves all sectors where the L2 has no room for a window of 1000 B; without a figure of it, it has.
+    """
+
+    def seconds(sectors: Sectors, l2_bytes: int) -> float:
+        return costs(l2_bytes=l2_bytes).kernel(KernelWork("aten.add.Tensor", HALF, {}, 2048, sectors=sectors)).seconds
+
+    assert seconds(Sectors(216_000_000_000, 1000), 1000) == 5.0
+    assert [seconds(Sectors(4096, 1000), l2_bytes) for l2_bytes in (0, 999, 1000)] == [3.0, 5.0, 3.0]
 
 
 def test_batch_normalization_of_cudnn_waits_for_its_loads_where_channels_lie_apart() -> None:
