@@ -123,9 +123,10 @@ def _unaligned_products(step: CapturedStep) -> tuple[str, ...]:
     }
     if not lengths or step.compiled:
         return ()
-    rows = " and ".join(f"{length} elements in {path}" for path, length in lengths.items())
+    rows = " and ".join(f"{length} elements ({path})" for path, length in lengths.items())
     padded = " or ".join(f"{-(-each // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS}" for each in set(lengths.values()))
-    return (f"Products load rows of {rows} slowly, for they are no multiples of 16 B; of {padded} they would not",)
+    slow = "do not begin at multiples of 16 B, so products load them slowly"
+    return (f"Rows of {rows} {slow}; a length of {padded} avoids it",)
 
 
 def known(result: ScenarioResult) -> tuple[str, ...]:

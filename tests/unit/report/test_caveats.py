@@ -157,7 +157,7 @@ def test_why_a_rank_that_fits_is_slower_than_with_unlimited_memory() -> None:
 @pytest.mark.parametrize(
     ("columns", "element_type", "is_compiled", "said"),
     [
-        (50257, "bfloat16", False, "50257 elements in head"),
+        (50257, "bfloat16", False, "50257 elements (head)"),
         (50257, "bfloat16", True, ""),
         (50257, "float32", False, ""),
         (50264, "float16", False, ""),
