@@ -150,10 +150,14 @@ def test_recomputations_read_weights_as_backward_gathered_them_once_it_has() -> 
 def test_what_is_restored_only_from_as_many_bytes_is_kept() -> None:
     """Without a second gathering backward reads forward's weight (3): to drop it, what was gathered (2) would be kept.
 
-    Both have 16 B.
+    Both have 16 B. Of half as many gathered bytes, in a narrower type, dropping it saves the other half.
     """
-    found, _ = of_captured(gathering(again=False))
-    assert found.droppable == [4, 5]
+    equal = gathering(again=False)
+    halves = (structs.replace(each, nbytes=8) if at == 2 else each for at, each in enumerate(equal.storages))
+    narrow = structs.replace(equal, storages=tuple(halves))
+
+    assert of_captured(equal)[0].droppable == [4, 5]
+    assert of_captured(narrow)[0].droppable == [3, 4, 5]
 
 
 def test_segments_keep_their_outputs_and_the_last_keeps_all() -> None:
