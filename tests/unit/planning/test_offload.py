@@ -11,7 +11,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.effort import UNLIMITED, Effort
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
-from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
+from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, _neighbours, faster
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.plans.schedule import iteration
 
@@ -157,3 +157,11 @@ def test_other_buffers_are_tried_in_place_of_the_first() -> None:
     assert faster(slow, fast) is fast
     assert faster(None, slow) is slow
     assert faster(None, None) is None
+
+
+def test_exchanges_begin_with_what_copies_fewest_bytes() -> None:
+    """Of 10 and 40 B, beside 5 B: 10 B alone, 40 B alone, all, and 5 B in place of 40 B and of 10 B."""
+    small, large, other = (IdleInterval(buffer, nbytes, 0, 0, 6) for buffer, nbytes in enumerate((10, 40, 5)))
+    everyone = [small, large, other]
+    found = [sum(each.nbytes for each in chosen) for chosen in _neighbours({small, large}, everyone)]
+    assert found == [10, 40, 55, 15, 45]
