@@ -15,8 +15,8 @@ from vdnnsim.cli import run_command
 from vdnnsim.cli.claims import CAPTURING, capture
 from vdnnsim.cli.options import FilePath
 from vdnnsim.cli.output import report_folder
-from vdnnsim.cli.progress import SearchLine
 from vdnnsim.report.folder import write_folder
+from vdnnsim.report.progress import SearchLine
 
 _HERE: Final = Path(__file__).parent
 
