@@ -87,7 +87,8 @@ def frontier(
 
     From the least GPU memory that can do to all that the workload needs: for each size the plan of the policy
     `optimal`, with its options in SCENARIO, and the lower bound for every schedule; beside them the other policies of
-    SCENARIO, where they fit. Prints one table; writes page, table and picture to DIR.
+    SCENARIO, where they fit, of a model pytorch, checkpoint and save_on_cpu unless --policy names some. Prints one
+    table; writes page, table and picture to DIR.
     """
     from vdnnsim.report import frontier as report
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
@@ -113,10 +114,17 @@ def frontier(
 
 
 def _with_planner(given: ScenarioInput) -> "Scenario":
-    """Return a scenario with the policy `optimal`, with default options if it has none."""
+    """Return a scenario with the policy `optimal`, with default options if it has none.
+
+    Beside a model stand what PyTorch does alone, with checkpoints and by copies, unless a policy was asked for.
+    """
     from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.study.answer import POLICIES as USUAL
 
     scenario = given.scenario
+    if given.path is None and not click.get_current_context().params["policies"]:
+        usual = (resolve_policy(each, given.types) for each in USUAL)
+        scenario = replace(scenario, policies=(*scenario.policies, *usual))
     if any(each.name == _PLANNER for each in scenario.policies):
         return scenario
     return replace(scenario, policies=(*scenario.policies, resolve_policy(_PLANNER, given.types)))
