@@ -180,20 +180,17 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             self._passes.begin(len(self.records))
 
     def finish(self) -> dict[int, int]:
-        """Assign saved storages to their operations, and make operations in place that are so without modes.
+        """Assign saved storages to operations, and make those in place that are so without modes.
 
-        Returns:
-            The new number of each storage by its old one.
+        Returns new numbers of storages by old ones.
         """
         for node, storage, issued in self._saved:
             position, made = self._nodes.operation_of(node), self.storages.lives[storage].written_by
-            # A node without an operation, as of a custom function that returns its input, or one that saves a later
-            # result, belongs to the last operation.
+            # A node without an operation, as of a function that returns its input, or that saves a later result.
             if position is None or (made is not None and made > position):
                 position = max(issued - 1, 0)
-            record = self.records[position]
-            if storage not in record.saves:
-                record.saves.append(storage)
+            if storage not in (saves := self.records[position].saves):
+                saves.append(storage)
         return write_in_place(self.records, self.storages)
 
     def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:

@@ -36,9 +36,8 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
-Known limitations: no caches (on an H100 with 50 MB of L2 a ReLU of 26 or 51 MB is half too slow) and no overlapping
-kernels. No heuristics of cuDNN: in TF32 gradients of 1 x 1 convolutions that widen are a third too slow, those that
-narrow up to half too fast.
+Known limitations: no caches (on an H100 with 50 MB of L2 a ReLU of 26 or 51 MB is half too slow), no overlapping
+kernels. cuDNN's own choices: in TF32 gradients of 1 x 1 convolutions that widen are a third too slow.
 """
 
 import math

@@ -199,8 +199,7 @@ class StepOperation(Data, frozen=True):
         flop: by kind of arithmetic, by the direct method, a multiply and an add being two.
         bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 if none is launched.
         temporary_bytes: memory that it allocates and frees while it runs, whichever kernel computes it.
-        copied_bytes: of its temporary memory that of operands which lie otherwise than its kernels need, and are copied
-            before they run.
+        copied_bytes: of its temporary memory that of copies of operands which lie otherwise than its kernels need.
         sectors: that its kernel moves, or the copies before it.
         forward: of a backward operation, its last forward operation, which may be recomputed; None if it has none.
         saves: storages that autograd saves; those of a capture include parameters and inputs.
@@ -210,8 +209,7 @@ class StepOperation(Data, frozen=True):
         holds: in the layer view, storages that the program frees after it, though no operation reads them from it on.
         repeatable: whether a plan may recompute it, with the same bits as result.
         collective: what it exchanges with other ranks, if it does.
-        aside: whether it runs on a stream of communication, beside kernels: a collective that nothing waits for at
-            once, or a copy into its buffers.
+        aside: whether it runs on a communication stream: a collective that overlaps, or a copy into its buffers.
     """
 
     name: str
