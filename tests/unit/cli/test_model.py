@@ -1,53 +1,24 @@
 """`--model` in the place of a scenario; instead of a capture there is a chain made by hand, of any batch size."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from calibration.capture import isolation
 from calibration.capture.request import Request
-from tests.captured_steps import chain, sequences
-from tests.command_line import ROOT, csv_rows
+from tests.captured_steps import sequences
+from tests.command_line import csv_rows
 from tests.refusals import refusal as refused_with
-from vdnnsim.analysis.answer import Way
-from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError, InputError
-from vdnnsim.study.answer_replays import AnswerReplays
-from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.units import Precision
 
 MODEL = ("--model", "timm:chain", "--batch", "4", "--hardware")
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
-    """What was captured, in this process and in its order; a profile of a card with 40 MiB is there."""
-    requests: list[Request] = []
-
-    def captured(missing: Sequence[Request], **_: object) -> tuple[tuple[CapturedStep, None], ...]:
-        requests.extend(missing)
-        steps = (msgspec.structs.replace(chain(each.batch_size), precision=each.precision) for each in missing)
-        return tuple((step, None) for step in steps)
-
-    monkeypatch.setattr(isolation, "captured_together", captured)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    profile = (ROOT / "hw_profiles" / "rtx_4090.yaml").read_text()
-    (tmp_path / "hw_profiles").mkdir()
-    kernels = "rtx_4090.kernels.csv"
-    (tmp_path / "hw_profiles" / kernels).write_bytes((ROOT / "hw_profiles" / kernels).read_bytes())
-    (tmp_path / "hw_profiles" / "small.yaml").write_text(
-        profile.replace("23.64 GiB", "40 MiB").replace("488 MiB", "1 B").replace("name: rtx_4090\n", "name: small\n")
-    )
-    return requests
 
 
 def vdnnsim(*arguments: str) -> Result:
@@ -252,64 +223,3 @@ def test_a_model_that_cannot_be_captured_is_one_line(asked: list[Request], monke
     assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data"
     assert asked == []
     assert not Path("reports").exists()
-
-
-@pytest.mark.usefixtures("asked")
-def test_an_interrupted_answer_goes_on_from_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After three ways, which are not tried again; what the command says is before click's last word."""
-    arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small")
-    once, tried = ReplayBudget.once, list[Way]()
-
-    def noted(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: bool) -> Way:
-        def replayed() -> Way:
-            if len(tried) == 3:
-                raise KeyboardInterrupt
-            tried.append(asked)
-            return found()
-
-        return once(self, asked, operations, replayed, **how)
-
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr(ReplayBudget, "once", noted)
-        done = vdnnsim(*arguments)
-    assert done.exit_code == 1
-    assert done.stderr.endswith(
-        "\nkept what was captured and what was tried; the same command goes on from there\n\nAborted!\n"
-    )
-    again: list[Way] = []
-
-    def listed(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: bool) -> Way:
-        if asked not in self.known:
-            again.append(asked)
-        return once(self, asked, operations, found, **how)
-
-    monkeypatch.setattr(ReplayBudget, "once", listed)
-    assert vdnnsim(*arguments).exit_code == 0
-    assert again
-    assert not {*again} & {*tried}
-
-
-@pytest.mark.usefixtures("asked")
-def test_what_was_tried_for_one_policy_is_not_tried_again_for_another(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The answer is that of an empty cache; of all that it tries, `checkpoint` and searches were not known."""
-    arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small", "--policy")
-    tried: list[str] = []
-    row = AnswerReplays.row
-
-    def noted(self: AnswerReplays, name: str, *how: Any) -> PolicyResult | str:  # noqa: ANN401
-        tried.append(name)
-        return row(self, name, *how)
-
-    monkeypatch.setattr(AnswerReplays, "row", noted)
-    found = {}
-    for before in ((), ("pytorch",)):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"{len(before)}"))
-        for policy in before:
-            vdnnsim(*arguments, policy)
-        tried.clear()
-        found[before] = vdnnsim(*arguments, "checkpoint").stdout, len(tried)
-    (alone, all_tried), (after, few) = found.values()
-    assert after == alone
-    assert few < all_tried / 2
