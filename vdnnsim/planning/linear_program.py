@@ -1,7 +1,10 @@
 """Linear programs with columns from 0 to a bound and rows below a limit, some columns integers, solved by HiGHS."""
 
+import ctypes
 import math
-from collections.abc import Collection, Iterable, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from vdnnsim.planning.effort import SOLVED, Effort
@@ -114,14 +117,36 @@ class LinearProgram:
         shape = len(self._most), len(self._costs)
         matrix = csr_array((self._factors, self._columns, self._ends), shape=shape)
         matrix.sum_duplicates()
-        found = milp(
-            self._costs,
-            integrality=[column in whole for column in range(len(self._costs))] if whole else None,
-            bounds=Bounds(0, self.bounds),
-            constraints=LinearConstraint(matrix, -math.inf, self._most),
-            options={"time_limit": effort.deadline.remaining_s, "node_limit": MOST_NODES, "mip_rel_gap": gap},
-        )
+        with standard_output_to_error():
+            found = milp(
+                self._costs,
+                integrality=[column in whole for column in range(len(self._costs))] if whole else None,
+                bounds=Bounds(0, self.bounds),
+                constraints=LinearConstraint(matrix, -math.inf, self._most),
+                options={"time_limit": effort.deadline.remaining_s, "node_limit": MOST_NODES, "mip_rel_gap": gap},
+            )
         effort.spend(SOLVED * len(self._factors) * max(1, found.mip_node_count or 0))
         # An unfinished linear program proves nothing.
         proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
         return Solution(proven or 0.0, () if found.x is None else found.x.tolist())
+
+
+@contextmanager
+def standard_output_to_error() -> Iterator[None]:
+    """Let what C prints go to standard error, for HiGHS prints a line of debugging amid results that are piped on.
+
+    https://github.com/ERGO-Code/HiGHS/issues/2783
+    """
+    libc = ctypes.CDLL(None)
+    libc.fflush(None)
+    try:
+        kept, _ = os.dup(1), os.dup2(2, 1)
+    except OSError:  # one of them is closed
+        yield
+        return
+    try:
+        yield
+    finally:
+        libc.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
