@@ -68,7 +68,7 @@ class Gpu:
     context_bytes: Annotated[int, Stated("context", MEMORY, "CUDA's context, with loaded kernels")] = 0
     eager_context_bytes: Annotated[int, Stated("context_eager", MEMORY, "with all kernels loaded", decides=False)] = 0
     handle_bytes: Annotated[int, Stated("handle", MEMORY, "each further handle of cuDNN")] = 0
-    l2_bytes: Annotated[int, Stated("l2", MEMORY, "second-level cache; without it sectors are kept")] = 0
+    l2_bytes: Annotated[int, Stated("l2", MEMORY, "second-level cache")] = 0
 
     def framework_bytes(self, handles: int) -> int:
         """Process memory beside tensors, with so many handles beyond the first."""

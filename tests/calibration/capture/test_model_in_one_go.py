@@ -43,7 +43,7 @@ def test_run_captures_and_reports_a_file(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "- It fits: pytorch(p) takes " in done.stdout
     assert "- the model returns no loss, so cross entropy of its output, 4x10, is taken for it" in done.stdout
-    assert (folder / "reports" / "my_model" / "memory.png").is_file()
+    assert (folder / "reports" / "my_model-run-rtx_4090" / "memory.png").is_file()
     again = vdnnsim(folder, "run", *ASKED)
     assert again.stdout == done.stdout
     assert "captured my_model.py:make" in done.stderr
