@@ -15,6 +15,7 @@ from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table, comparison_title, ranked
 from vdnnsim.report.plots.policies import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
@@ -83,6 +84,14 @@ def test_policies_that_just_fit_a_captured_model_are_marked(comparison: Comparis
     assert "just: fits by its simulated peak, but peaks may be 5.0 % too low" in printed(comparison_table(tight), 200)
     alone = replace(tight.result, results=tight.result.results[-1:], declined=())
     assert comparison_title(Comparison(alone)).startswith("1 of 1 policy just fits toy (1) into 104 B: late(p)")
+
+
+def test_what_is_reserved_ahead_beyond_need_is_said(result: ScenarioResult, move: PolicyResult) -> None:
+    """60 B of blocks among 84 that are reserved; the column of the process has all of them."""
+    ahead = replace(result, memory_model=AllocatorSettings(preallocated=True))
+    ahead = replace(ahead, results=(changed(move, "trace", pool_bytes=84),))
+    said = printed(comparison_table(Comparison(ahead)), 200)
+    assert "move(m) reserves memory ahead; of it 60 B are needed" in said
 
 
 def test_a_narrow_terminal_drops_columns(comparison: Comparison, result: ScenarioResult, move: PolicyResult) -> None:
