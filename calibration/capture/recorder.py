@@ -186,7 +186,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         """
         for node, storage, issued in self._saved:
             position, made = self._nodes.operation_of(node), self.storages.lives[storage].written_by
-            # A node without an operation, as of a function that returns its input, or that saves a later result.
+            # The last, of a node without one, as of a function that returns its input, or that saves a later result.
             if position is None or (made is not None and made > position):
                 position = max(issued - 1, 0)
             if storage not in (saves := self.records[position].saves):

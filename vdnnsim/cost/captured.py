@@ -16,8 +16,8 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from vdnnsim.cost.convolution_shape import LOAD_BYTES, multiple
 from vdnnsim.cost.fused_attention import attention_taken
-from vdnnsim.cost.narrow_loads import WIDEST_BYTES
 from vdnnsim.cost.operation_kinds import CLONE, SAFE_SOFTMAX, SHARING, OperationKind, kinds_of
 from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
@@ -185,8 +185,7 @@ def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple
 
 def _padded(work: ProductWork, element_type: ElementType) -> ProductWork:
     """Return a product as Inductor pads it, so that rows begin at multiples of 16 B; copies to pad are left out."""
-    elements = WIDEST_BYTES // element_type.nbytes
-    m, n, k = (-(-each // elements) * elements for each in (work.m, work.n, work.k))
+    m, n, k = (multiple(each, LOAD_BYTES // element_type.nbytes) for each in (work.m, work.n, work.k))
     return ProductWork(work.batch, m, n, k)
 
 

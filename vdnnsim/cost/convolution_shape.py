@@ -15,7 +15,7 @@ from vdnnsim.dnn.shapes import Size2, slide
 from vdnnsim.units import ElementType
 
 TILE_CHANNELS: Final = 32
-_LOAD_BYTES: Final = 16
+LOAD_BYTES: Final = 16
 _PACKED_GROUPS: Final = 32
 _PACKED_AT_ONCE: Final = 8
 GROUPED_GRADIENTS: Final = 9
@@ -133,7 +133,7 @@ def operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: in
 
 def unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
     """Return the bytes of X and Y where tensor cores need their channels padded."""
-    loaded, x, y = _LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
+    loaded, x, y = LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
     sides = ((shape.c, x), (shape.k, y))
     return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
 
@@ -184,7 +184,7 @@ def tiled(element_type: ElementType, shape: ConvolutionShape, groups: int) -> tu
     if groups > 1 and is_packed(shape, groups):
         packed = replace(shape, c=TILE_CHANNELS, k=TILE_CHANNELS)
         return packed, groups * shape.c // TILE_CHANNELS
-    loaded = _LOAD_BYTES // element_type.nbytes
+    loaded = LOAD_BYTES // element_type.nbytes
     return replace(shape, c=multiple(shape.c, loaded), k=multiple(shape.k, loaded)), groups
 
 

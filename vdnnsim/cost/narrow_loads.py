@@ -16,13 +16,11 @@ its elements is stored once, while those of operands are loaded for every tile.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
+from vdnnsim.cost.convolution_shape import LOAD_BYTES
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
 from vdnnsim.cost.tiled_product import ProductRates
 from vdnnsim.units import ElementType
-
-WIDEST_BYTES: Final = 16
 
 
 def narrow_rates(
@@ -41,8 +39,8 @@ def narrow_rates(
         element_type: of the operands.
         row_elements: greatest common divisor of the lengths of the rows.
     """
-    width, share = math.gcd(row_elements * element_type.nbytes, WIDEST_BYTES), parameters.mma_sync_share
-    if width == WIDEST_BYTES or not parameters.cuda_cores_per_lane:
+    width, share = math.gcd(row_elements * element_type.nbytes, LOAD_BYTES), parameters.mma_sync_share
+    if width == LOAD_BYTES or not parameters.cuda_cores_per_lane:
         return rates
     ratio = flop_per_s[element_type] / flop_per_s[ElementType.FLOAT32]
     loaded_flop = element_type.nbytes / width * ratio * parameters.cuda_cores_per_lane

@@ -7,6 +7,7 @@ from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.metrics import bubble_seconds
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
+from vdnnsim.cost.convolution_shape import LOAD_BYTES, multiple
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -34,8 +35,7 @@ _LEAST_SHARE: Final = 0.005
 _NOTICED_FLOP: Final = 0.02
 """Share of the FLOPs of forward's products."""
 _IN_16_BITS: Final = ("bfloat16", "float16")
-_ALIGNED_ELEMENTS: Final = 8
-"""Of 16 bits in 16 B, which is what cuBLAS's fastest kernels load at once."""
+_ALIGNED_ELEMENTS: Final = LOAD_BYTES // 2
 _ROUNDING = 1e-9
 _NOTICED = 1e-3
 """Share of an iteration; GPUs that wait for less count as arriving together."""
@@ -124,7 +124,7 @@ def _unaligned_products(step: CapturedStep) -> tuple[str, ...]:
     if not lengths or step.compiled:
         return ()
     rows = " and ".join(f"{length} elements ({path})" for path, length in lengths.items())
-    padded = " or ".join(f"{-(-each // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS}" for each in set(lengths.values()))
+    padded = " or ".join(f"{multiple(each, _ALIGNED_ELEMENTS)}" for each in set(lengths.values()))
     slow = "do not begin at multiples of 16 B, so products load them slowly"
     return (f"Rows of {rows} {slow}; a length of {padded} avoids it",)
 
