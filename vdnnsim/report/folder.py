@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from vdnnsim import __version__
 from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED, Content, alone_in, replace_file, replace_files
 from vdnnsim.files.regular import UnreadableError, read_regular_file
@@ -31,7 +30,7 @@ class Commit:
 
 def versions() -> dict[str, str]:
     """Return the versions on which results depend, by name."""
-    return {"vdnnsim": __version__, "python": platform.python_version(), "simpy": version("simpy")}
+    return {"vdnnsim": version("vdnnsim"), "python": platform.python_version(), "simpy": version("simpy")}
 
 
 def manifest(
