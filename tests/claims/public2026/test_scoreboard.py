@@ -9,7 +9,7 @@ import pytest
 from reports.public2026.report import paper_report
 from tests.captured_steps import chain
 from tests.machines import shipped_server
-from tests.unit.plans.test_searches import BOTH, with_convolutions, work
+from tests.unit.plans.test_workspaces import BOTH, with_convolutions, work
 from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
 from vdnnsim.claims.public2026.measurements import (
     COMPILED,

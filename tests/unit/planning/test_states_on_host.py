@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from tests.toy import server_with, toy_chain, toy_costs, toy_setting, toy_workload
-from tests.unit.dnn.test_captured_rounds import twice
+from tests.unit.dnn.test_captured_workload import twice
 from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase

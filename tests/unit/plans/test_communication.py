@@ -1,17 +1,44 @@
-"""The events between the streams of a plan with collectives, and what the check of plans refuses without them."""
+"""The events between the streams of a plan with collectives, and what the check of plans refuses without them.
 
+The second part is of the streams of what ranks exchange, of whose memory PyTorch's allocator has a pool each, the third
+of what `aggregate_gradients` adds: a weight gradient is exchanged once its last kernel has written it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.captured_ranks import sharded
-from tests.unit.plans.hand_written import COMPUTE, F, refusal, script, with_operations
+from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.plans.hand_written import COMPUTE, WORKLOAD, F, refusal, script, with_operations
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.collective import CollectiveKind
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.communication import with_communication
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.descriptions import describe
-from vdnnsim.plans.operations import Communicate, Stream, WaitEvent
+from vdnnsim.plans.device_requests import device_requests
+from vdnnsim.plans.operations import (
+    Aggregation,
+    AllReduce,
+    Communicate,
+    Compute,
+    Offload,
+    RecordEvent,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Policy
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.vdnn import VdnnAll
 
 COMMUNICATION = Stream.COMMUNICATION
 
@@ -122,3 +149,93 @@ def test_layers_of_a_rank_have_its_collectives() -> None:
     step = CapturedWorkload.of(sharded()).step
 
     assert [each.collective is not None for each in step.operations_of(0, F)] == [False, True, False, False]
+
+
+SCATTER, SUM, GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+
+
+def streams(text: str, kinds: Sequence[CollectiveKind | None]) -> list[int]:
+    """Those of the buffers in order, where collectives of a script are of these kinds, or with None kernels."""
+    plan, left = script(text), iter(kinds)
+    made = [
+        replace(each, collective=(kind := next(left)) and structs.replace(each.collective, kind=kind))
+        if isinstance(each, Communicate) and each.collective is not None
+        else each
+        for each in plan.operations
+    ]
+    ready = with_communication(with_operations(plan, made))
+    asked = device_requests(ready, MemoryModel.PYTORCH, 1, Pieces(ready))
+    return [each.request.stream for each in asked if each.request.nbytes is not None]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ((GATHER, GATHER, GATHER), [0, 1, 1]),
+        ((SCATTER, None, None), [0, 2, 2]),
+        ((SCATTER, SUM, None), [0, 2, 3]),
+        ((SUM, None, None), [0, 1, 1]),
+    ],
+)
+def test_what_is_reduced_and_then_cast_is_of_streams_of_its_own(
+    kinds: Sequence[CollectiveKind | None], expected: list[int]
+) -> None:
+    """X is of the compute stream, y what the first makes of it, in which the second works, and z of the third.
+
+    FSDP gathers on one stream, scatters sums on a second, and sums those over copies of a model on a third; it casts a
+    sum where it was made last.
+    """
+    text = "take x; take y; take z; write x; gather x y; gather y y; gather y z; read z; free x; free y; free z"
+    assert streams(text, kinds) == expected
+
+
+# dW of conv1 is written in two parts, read by the update, offloaded and released.
+WRITTEN_TWICE = "take dW; write dW @0W; write dW @0W; compute>memory; offload dW; update dW; sync; free dW"
+
+
+def test_the_last_kernel_that_writes_is_followed_by_the_exchange() -> None:
+    """Event 0 is the plan's own; the exchange is between its own 1 and 2. Offload, update and release wait once each.
+
+    The release finds that the compute stream has waited already, for the update.
+    """
+    written_twice = script(WRITTEN_TWICE)
+    plan = aggregate_gradients(written_twice, Aggregation.RING)
+
+    check_plan(plan)
+    assert plan.operations[3:] == (
+        RecordEvent(1, Stream.COMPUTE),
+        WaitEvent(1, COMMUNICATION),
+        AllReduce(0, (0,), 0, Aggregation.RING),
+        RecordEvent(2, COMMUNICATION),
+        RecordEvent(0, Stream.COMPUTE),
+        WaitEvent(0, Stream.MEMORY),
+        WaitEvent(2, Stream.MEMORY),
+        Offload(0, 0),
+        WaitEvent(2, Stream.COMPUTE),
+        Compute(0, Phase.UPDATE, "only", touching(reads=[0])),
+        *written_twice.operations[-2:],
+    )
+
+
+@pytest.mark.parametrize("aggregation", [Aggregation.CPU, Aggregation.DDP])
+def test_inference_exchanges_nothing(aggregation: Aggregation) -> None:
+    workload = replace(WORKLOAD, mode=Mode.INFERENCE)
+    plan = Base().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    assert aggregate_gradients(plan, aggregation) == plan
+
+
+@pytest.mark.parametrize("policy", [Base(), VdnnAll(), PageMigration()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("optimizer", [Optimizer.NONE, Optimizer.ADAM])
+def test_every_plan_keeps_the_contract(policy: Policy, optimizer: Optimizer) -> None:
+    """Page migration cannot hold all of dW at once, and so pages sums out."""
+    workload = replace(toy_workload(toy_chain(3)), optimizer=optimizer)
+    setting = toy_setting(workload, toy_costs(workload, {}))
+    plan = policy.plan(replace(setting, known_limits=replace(setting.limits, device_bytes=300)))
+
+    aggregated = aggregate_gradients(plan, Aggregation.GPU)
+    check_plan(aggregated)
+    paged = {op.buffer for op in plan.operations if isinstance(op, Offload)}
+    exchanged = {buffer for op in aggregated.operations if isinstance(op, AllReduce) for buffer in op.buffers}
+    assert len(exchanged) == 4
+    assert bool(paged & exchanged) is isinstance(policy, PageMigration)

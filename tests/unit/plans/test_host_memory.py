@@ -1,4 +1,7 @@
-"""Host memory of copies, pinned as the papers' systems do and as PyTorch does, and its two limits."""
+"""Host memory of copies, pinned as the papers' systems do and as PyTorch does, and its two limits.
+
+Where several copies of one buffer of 10 B lie on the host, each has its number, and there is room for a hundred.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -7,11 +10,13 @@ import pytest
 
 from tests.toy import TOY_LIMITS, overflow_of, placement_of
 from tests.unit.plans.hand_written import script
+from vdnnsim.errors import PlanError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.memory_limits import MemoryLimits
-from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import GIB
 
 PYTORCH = replace(TOY_LIMITS, model=MemoryModel.PYTORCH, device_bytes=2**40, host_bytes=128 * GIB, granule_bytes=512)
@@ -66,3 +71,38 @@ def test_a_new_copy_replaces_the_old_one(text: str) -> None:
     plan = script(text)
     check_plan(plan)
     assert pinned(plan, TOY_LIMITS) == 10
+
+
+def plan_of(out: list[int], back: list[int]) -> TrainingPlan:
+    """Copies x out under these numbers and back by these, each time into fresh memory."""
+    offloads = "; ".join(f"offload x #{each}" for each in out)
+    prefetches = "; ".join(f"take x; compute>memory; prefetch x #{each}; sync; free x" for each in back)
+    return script(f"given x; compute>memory; {offloads}; sync; free x; {prefetches}")
+
+
+@pytest.mark.parametrize(("out", "back"), [([0, 1], [1, 0]), ([0, 1], [0]), ([3], [3]), ([1, 0], [])])
+def test_copies_are_prefetched_in_any_order_or_not_at_all(out: list[int], back: list[int]) -> None:
+    check_plan(plan_of(out, back))
+
+
+@pytest.mark.parametrize(
+    ("out", "back", "message"),
+    [
+        ([0, 0], [], "x is offloaded twice"),
+        ([0, 1, 1], [], "x is offloaded twice"),
+        ([0], [1], "x is prefetched but not on the host"),
+        ([0, 1], [1, 1], "x is prefetched but not on the host"),
+    ],
+)
+def test_a_copy_is_offloaded_once_and_prefetched_once(out: list[int], back: list[int], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        check_plan(plan_of(out, back))
+
+
+def test_each_copy_takes_host_memory() -> None:
+    placed, refused = (place_plan(plan_of(out, []), TOY_LIMITS) for out in ([0, 1], list(range(101))))
+
+    assert isinstance(placed, Placement)
+    assert placed.host_bytes == 20
+    assert isinstance(refused, DoesNotFit)
+    assert (refused.pool, refused.held_bytes) == (Pool.PINNED, ((BufferKind.FEATURE_MAP, 1000),))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.toy import replayed, toy_chain, toy_costs, toy_graph, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
-from tests.unit.policies.test_caffe import FORKED, NORMALIZED
+from tests.unit.policies.test_frameworks import FORKED, NORMALIZED
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network

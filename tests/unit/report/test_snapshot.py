@@ -11,7 +11,7 @@ import pytest
 from tests.captured_steps import chain
 from tests.machines import shipped_server
 from tests.nested import changed
-from tests.unit.plans.test_searches import BOTH, with_convolutions, work
+from tests.unit.plans.test_workspaces import BOTH, with_convolutions, work
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
