@@ -39,6 +39,7 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
     from vdnnsim.engine.host import Execution
     from vdnnsim.policies.registry import known_policies
     from vdnnsim.report.machines import machines_table
+    from vdnnsim.study.cached_answer import kept_ways
     from vdnnsim.study.less_work import PLAIN
     from vdnnsim.study.machines import rank_machines, scenario_on_any
     from vdnnsim.study.ways_on_machines import rank_by_ways
@@ -56,7 +57,7 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
     if policy:
         ranking = rank_machines(scenario, profiles, captured_for=captured_for, first_where_it_fits=True)
     else:
-        ranking = rank_by_ways(scenario, profiles, known_policies(), captured_for)
+        ranking = rank_by_ways(scenario, profiles, known_policies(), captured_for, tried_before=kept_ways)
     return machines_table(scenario, ranking, _ALL)
 
 

@@ -185,6 +185,7 @@ def machines(
     from vdnnsim.report.machines import MACHINES_WRITER, machines_table, progress_row, question, write_machines
     from vdnnsim.report.progress import ProgressBar
     from vdnnsim.scenario.captured import SUFFIX
+    from vdnnsim.study.cached_answer import kept_ways
     from vdnnsim.study.less_work import PLAIN
     from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
     from vdnnsim.study.replay_budget import RANKED_PER_S
@@ -228,7 +229,16 @@ def machines(
         else:
             assert limit is not None, "as by default"
             operations = int(limit.seconds * RANKED_PER_S)
-            ranking = rank_by_ways(asked, profiles, types, given.captured_for, paid, operations=operations, done=show)
+            ranking = rank_by_ways(
+                asked,
+                profiles,
+                types,
+                given.captured_for,
+                paid,
+                operations=operations,
+                done=show,
+                tried_before=kept_ways,
+            )
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)

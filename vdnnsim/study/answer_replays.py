@@ -135,7 +135,7 @@ class AnswerReplays:
         scenario: Scenario | None = None,
         change: Change = Change.POLICY,
         *,
-        steps: float = inf,
+        steps: int = 0,
         operations: int = 0,
     ) -> Way:
         """Replay a policy, by default as it is applied, with `operations` of its own and those of the step.
@@ -148,7 +148,7 @@ class AnswerReplays:
             asked,
             cost,
             lambda: self.way(change, asked.policy, chosen, self.row(name, chosen, steps)),
-            is_search=steps < inf,
+            steps=steps,
         )
 
     def untried(self, name: str, scenario: Scenario | None = None, change: Change = Change.POLICY) -> Way:
@@ -163,11 +163,11 @@ class AnswerReplays:
         """These in segments that grow."""
         return replace(self, scenario=replace(self.scenario, memory_model=GROWING))
 
-    def row(self, name: str, scenario: Scenario, steps: float = inf) -> PolicyResult | str:
+    def row(self, name: str, scenario: Scenario, steps: int = 0) -> PolicyResult | str:
         """Return the result of a policy, or why there is none."""
         policy = self.named(name)
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
-        simulator = replace(simulator_of(scenario, costs), steps=steps)
+        simulator = replace(simulator_of(scenario, costs), steps=steps or inf)
         try:
             planned = self.shared.planned(policy, simulator)
             return slowest_of(simulator.outcome(planned, self.result.oracle))
@@ -244,9 +244,8 @@ class AnswerReplays:
     def of_batch(self, name: str, batch_size: int) -> Way | None:
         """Replay a policy of a smaller batch in a plain loop; None where its step is not known."""
         asked = msgspec.structs.replace(self.untried(name, self.scenario, Change.BATCH), batch_size=batch_size)
-        for found in (self.budget.known, self.budget.kept):
-            if asked in found:
-                return found[asked]
+        if known := self.budget.known.get(asked) or self.budget.kept.get((asked, 0)):
+            return known
         assert self.scenario.captured is not None, "the scenario is of a captured model"
         try:
             workload = self.scenario.captured.workload(batch_size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,8 @@ CAPTURED: Final = 3
 """How much longer a capture of an operation takes than a replay."""
 SHARED: Final = 4
 """How much less is to do for what was tried on another card, whose captures and plans are there."""
+Tried: TypeAlias = dict[tuple[Way, int], Way]
+"""What was found, by what it was before it was tried, and the steps of a search."""
 _HOPELESS: Final = 0.9
 """Share of what is allocated on one card that is allocated on another at the least, with less workspace."""
 
@@ -37,8 +39,8 @@ class ReplayBudget:
         operations: how many; a capture counts `CAPTURED` times its own. So no answer depends on how busy a machine is.
         known: what was found, by what it was before it was tried.
         sufficed: whether all was tried.
-        kept: what was found when another policy was asked about, by what it was before. It counts as if it were tried,
-            so that an answer does not depend on what was asked before; a search, which takes what is left, is not kept.
+        kept: what was found when something else was asked. It counts as if it were tried, so that an answer does not
+            depend on what was asked before.
         lines: loops whose second capture is counted.
         elsewhere: what was found on another card for which the same was captured, by what it was before, without name
             and memory of the card.
@@ -50,7 +52,7 @@ class ReplayBudget:
     operations: int = OPERATIONS
     known: dict[Way, Way] = field(default_factory=dict)
     sufficed: bool = True
-    kept: dict[Way, Way] = field(default_factory=dict)
+    kept: Tried = field(default_factory=dict)
     lines: set[Loop] = field(default_factory=set)
     elsewhere: dict[Way, Way] = field(default_factory=dict)
     cards: int = 1
@@ -72,19 +74,20 @@ class ReplayBudget:
         self.sufficed &= not lacks
         return lacks
 
-    def once(self, asked: Way, operations: int, tried: Callable[[], Way], *, is_search: bool = False) -> Way:
+    def once(self, asked: Way, operations: int, tried: Callable[[], Way], *, steps: int = 0) -> Way:
         """Return what is known of a way, or try it with so many operations; as it was asked where no budget is left.
 
-        What allocates more on another card than this one has does not fit, whatever its time.
+        A search takes at most so many `steps`. What allocates more on another card than this one has does not fit,
+        whatever its time.
         """
         if (too_large := self._too_large(asked)) is not None:
             return too_large
         if self.lacks(asked, operations):
             return asked
         if asked not in self.known:
-            self.known[asked] = self.kept[asked] if asked in self.kept else tried()
-            if not is_search:
-                self.kept[asked] = self.known[asked]
+            if (asked, steps) not in self.kept:
+                self.kept[asked, steps] = tried()
+            self.known[asked] = self.kept[asked, steps]
         self.elsewhere[_anywhere(asked)] = self.known[asked]
         return self.known[asked]
 

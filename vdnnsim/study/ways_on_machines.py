@@ -7,6 +7,7 @@ computes the same step counts, no optimizer of 8 bits and no smaller batch. The 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from typing import Final
 
@@ -26,7 +27,7 @@ from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.less_work import PLAIN
 from vdnnsim.study.machines import Prices, ranking_of
 from vdnnsim.study.policies_on_machine import CapturedFor, captured_on, held_alone, suited, trusted
-from vdnnsim.study.replay_budget import RANKED_PER_S, SHARED, ReplayBudget, is_too_large
+from vdnnsim.study.replay_budget import RANKED_PER_S, SHARED, ReplayBudget, Tried, is_too_large
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
@@ -44,6 +45,7 @@ def rank_by_ways(
     *,
     operations: int = OPERATIONS,
     done: Callable[[Offer | Unfit], object] = id,
+    tried_before: Callable[[Scenario], AbstractContextManager[Tried]] = lambda _: nullcontext({}),
 ) -> Ranking:
     """Rank machines for a captured model.
 
@@ -57,6 +59,7 @@ def rank_by_ways(
             another capture are tried whatever is left.
         done: gets what was found on each machine, first on those that need no way; of those that share captures the
             largest memory comes first.
+        tried_before: yields what is known of a scenario on its machine, to which what is tried now is added.
     """
     found: dict[int, Offer | Unfit] = {}
     lacking: dict[int, AnswerReplays] = {}
@@ -84,11 +87,14 @@ def rank_by_ways(
     lacking = dict(sorted(lacking.items(), key=lambda item: -sharing[_captured(item[1].scenario)]))
     elsewhere: dict[int, dict[Way, Way]] = defaultdict(dict)
     loops: dict[int, set[Loop]] = defaultdict(set)
+    lines: dict[int, set[Loop]] = defaultdict(set)
     for left, (at, replays) in zip(range(len(lacking), 0, -1), lacking.items(), strict=True):
         # Twice an equal share, for what is tried on one card is there for the next.
         model, share = _captured(replays.scenario), 2 * budget.operations // (left + 1)
-        part = ReplayBudget(share, elsewhere=elsewhere[model], cards=sharing[model], loops=loops[model], always=always)
-        tried = list(_until_one_fits(replace(replays, budget=part)))
+        part = ReplayBudget(share, cards=sharing[model], always=always)
+        part.elsewhere, part.loops, part.lines = elsewhere[model], loops[model], lines[model]
+        with tried_before(replays.scenario) as part.kept:
+            tried = list(_until_one_fits(replace(replays, budget=part)))
         budget.operations -= share - part.operations
         if tried[-1].fits:
             found[at] = _offer(replays, profiles[at], tried[-1])
@@ -117,7 +123,7 @@ def _on(scenario: Scenario, profile: Profile, captured_for: CapturedFor | None) 
         return Unfit(name, f"{too_large}; {_OTHER_LOOPS}")
     if captured_for is not None:
         model = captured_for(profile.server)
-    return replace(captured_on(scenario, model), server=server)
+    return replace(captured_on(scenario, model), server=server, sources=(*model.sources, *profile.sources))
 
 
 def _plain(

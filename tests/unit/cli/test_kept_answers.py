@@ -19,7 +19,7 @@ def test_an_interrupted_answer_goes_on_from_what_was_tried(monkeypatch: pytest.M
     arguments = ("run", "--model", "timm:chain", "--batch", "300000", "--hardware", "small")
     once, tried = ReplayBudget.once, list[Way]()
 
-    def noted(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: bool) -> Way:
+    def noted(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: int) -> Way:
         def replayed() -> Way:
             if len(tried) == 3:
                 raise KeyboardInterrupt
@@ -37,7 +37,7 @@ def test_an_interrupted_answer_goes_on_from_what_was_tried(monkeypatch: pytest.M
     )
     again: list[Way] = []
 
-    def listed(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: bool) -> Way:
+    def listed(self: ReplayBudget, asked: Way, operations: int, found: Callable[[], Way], **how: int) -> Way:
         if asked not in self.known:
             again.append(asked)
         return once(self, asked, operations, found, **how)

@@ -1,7 +1,10 @@
 """Machines ranked for a captured model: the chain of `tests/captured_steps.py` on cards without gaps or a context."""
 
+from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,8 +14,10 @@ from tests.captured_steps import chain
 from tests.machines import shipped_profile
 from tests.nested import changed
 from vdnnsim.analysis.answer import Change, Way
-from vdnnsim.analysis.machines import Offer, Unfit
+from vdnnsim.analysis.machines import Offer, Ranking, Unfit
+from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
@@ -25,8 +30,9 @@ from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Planned, Simulator
 from vdnnsim.study import nearby_machines as module
+from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.nearby_machines import nearby
-from vdnnsim.study.replay_budget import ReplayBudget
+from vdnnsim.study.replay_budget import ReplayBudget, Tried
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.study.ways_on_machines import rank_by_ways
 
@@ -146,6 +152,42 @@ def test_a_plain_loop_that_is_too_large_is_replayed_on_one_card(monkeypatch: pyt
     assert whole == ["a100_80gb"]
     alone = rank_by_ways(asked(model(), 64 * MIB), cards[1:], TYPES)
     assert [each for each in found.offers if each.name == "rtx_4090"] == list(alone.offers)
+
+
+@pytest.mark.parametrize("operations", [60, 100, 140, 200, 50_000])
+def test_what_was_tried_before_is_neither_captured_nor_replayed_again(
+    operations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the plain loop; the ranking stays the same, however little may be tried, with a search too.
+
+    What was tried counts the same, and so does the second batch, which only the first ranking captures.
+    """
+    batches: list[int] = []
+    replayed: list[str] = []
+    kept: dict[str, Tried] = defaultdict(dict)
+    row = AnswerReplays.row
+
+    def capture(batch_size: int) -> CapturedStep:
+        batches.append(batch_size)
+        return chain(batch_size)
+
+    def noted(self: AnswerReplays, name: str, *how: Any) -> PolicyResult | str:  # noqa: ANN401
+        replayed.append(name)
+        return row(self, name, *how)
+
+    def ranked() -> Ranking:
+        scenario = asked(CapturedModel(chain(20_000), capture=capture), MIB)
+        cards = card(5 * MIB // 4, "a100_80gb"), card(MIB), card(MIB // 2, "rtx_3090")
+        return rank_by_ways(
+            scenario, cards, TYPES, operations=operations, tried_before=lambda on: nullcontext(kept[on.server.name])
+        )
+
+    monkeypatch.setattr(AnswerReplays, "row", noted)
+    first = ranked()
+    assert (batches, "optimal" in replayed) == ([10_000], operations == 50_000)
+    replayed.clear()
+    assert ranked() == first
+    assert (batches, replayed) == ([10_000], [])
 
 
 def _way(memory_bytes: int) -> Way:
