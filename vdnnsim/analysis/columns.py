@@ -192,8 +192,8 @@ _COMPUTED: Final = (
     Column(
         "process_bytes",
         Scope.GPU,
-        "process: its GPU memory as nvidia-smi shows it: what is reserved, and context and further handles where the "
-        "profile states them",
+        "process: its GPU memory as nvidia-smi shows it: what is reserved, also ahead of its use, and context and "
+        "further handles where the profile states them",
         lambda of: of.process_bytes,
         *("GPU memory of the process", "process", "process"),
     ),

@@ -22,6 +22,7 @@ from vdnnsim.report.tables.summary import (
     left_out_first,
     quantity_column,
     rate_column,
+    reserved_ahead,
 )
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -65,11 +66,7 @@ def comparison_table(comparison: Comparison, *compared: str) -> Document:
         notes += *glossary((row.policy for row in result.slowest), result.workload), FRONT_NOTE
         if any(map(result.just_fits, result.slowest)):
             notes.append(f"{JUST}: fits by its simulated peak, but {TOO_LOW}")
-        notes += (
-            f"{row.policy} reserves memory ahead; of it {format_bytes(needed)} are needed"
-            for row in result.slowest
-            if (needed := result.needed_bytes(row)) != row.held_bytes(result.server.gpu)
-        )
+        notes += reserved_ahead(result)
     findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison), *compared
     return titled_table(caption(result), table, notes, findings)
 

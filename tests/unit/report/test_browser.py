@@ -10,6 +10,7 @@ import pytest
 
 from tests.nested import changed
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.report.run.browser import capacity_height, dots, html_text
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -139,6 +140,15 @@ def test_a_browser_runs_it_without_errors(result: ScenarioResult, tmp_path: Path
         "read": "3 runs of question on toy GPU",
         "other": "dyn of question on toy GPU, other.html takes as long as dyn and as much memory",
     }
+
+
+def test_what_is_reserved_ahead_is_not_what_a_policy_needs(result: ScenarioResult, move: PolicyResult) -> None:
+    """60 B of blocks among 84 that are reserved: the dot stands where a comparison ranks it, and the page says so."""
+    ahead = replace(result, memory_model=AllocatorSettings(preallocated=True))
+    ahead = replace(ahead, results=(changed(move, "trace", pool_bytes=84),))
+    (dot,) = dots(ahead)
+    assert dot.words.endswith(" 60 B")
+    assert "pictures go by the 60 B that it needs" in html_text(ahead)
 
 
 def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -> None:

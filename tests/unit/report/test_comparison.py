@@ -91,7 +91,7 @@ def test_what_is_reserved_ahead_beyond_need_is_said(result: ScenarioResult, move
     ahead = replace(result, memory_model=AllocatorSettings(preallocated=True))
     ahead = replace(ahead, results=(changed(move, "trace", pool_bytes=84),))
     said = printed(comparison_table(Comparison(ahead)), 200)
-    assert "move(m) reserves memory ahead; of it 60 B are needed" in said
+    assert "whether it fits, ranks and pictures go by the 60 B that it needs" in " ".join(said)
 
 
 def test_a_narrow_terminal_drops_columns(comparison: Comparison, result: ScenarioResult, move: PolicyResult) -> None:

@@ -104,7 +104,7 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     sizes = [each.metrics.allocated_bytes / scale.factor for each in rows]
     limit, longest = capacity / scale.factor, max(capacity / scale.factor, *sizes)
     _bars(axes, result, sizes)
-    held = [each.held_bytes(result.server.gpu) for each in rows]
+    held = [result.needed_bytes(each) for each in rows]
     beside = [nbytes / scale.factor - size for nbytes, size in zip(held, sizes, strict=True)]
     if is_held := any(width > 0 for width in beside):
         places = range(len(rows))

@@ -58,19 +58,19 @@ def dots(result: ScenarioResult) -> list[Dot]:
     """Return the dots of iteration time against process memory, on a logarithmic scale."""
     places: dict[tuple[str, str], list[PolicyResult]] = {}
     for row in result.slowest:
-        key = format_seconds(row.metrics.iteration_s), format_bytes(row.held_bytes(result.server.gpu))
+        key = format_seconds(row.metrics.iteration_s), format_bytes(result.needed_bytes(row))
         places.setdefault(key, []).append(row)
     times = [row.metrics.iteration_s for row in result.slowest]
     low, high = _memory_range(result)
     best = result.leader
-    gpu, firsts = result.server.gpu, [rows[0] for rows in places.values()]
-    front = pareto_front([(row.metrics.iteration_s, row.held_bytes(gpu) if row.fits else inf) for row in firsts])
+    firsts = [rows[0] for rows in places.values()]
+    front = pareto_front([(row.metrics.iteration_s, result.needed_bytes(row) if row.fits else inf) for row in firsts])
     found = (
         Dot(
             tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
             f"{time}, {memory}{'' if rows[0].fits else ', does not fit'}",
             (rows[0].metrics.iteration_s - min(times)) / ((max(times) - min(times)) or 1.0),
-            (log10(max(1, rows[0].held_bytes(result.server.gpu))) - low) / (high - low),
+            (log10(max(1, result.needed_bytes(rows[0]))) - low) / (high - low),
             rows[0].fits,
             quiet=len(places) > _MOST_NAMES and not (on_front and rows[0].fits),
         )
@@ -106,7 +106,7 @@ def _extent(dot: Dot) -> tuple[float, float]:
 
 def _memory_range(result: ScenarioResult) -> tuple[float, float]:
     """Return both ends of the scale; a capacity far above all use is left out."""
-    sizes = [max(1, row.held_bytes(result.server.gpu)) for row in result.slowest]
+    sizes = [max(1, result.needed_bytes(row)) for row in result.slowest]
     near = [capacity] if (capacity := result.server.gpu.memory_bytes) < _FAR * max(sizes) else []
     low, high = log10(min(sizes + near)), log10(max(sizes + near))
     return low - 0.08 * (high - low + 0.1), high + 0.12 * (high - low + 0.1)
@@ -151,7 +151,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     first, last = answer_parts(result)
     if first:
         verdict, more = first_line(result), [verdict, *more]
-    has_beside = any(row.held_bytes(gpu) != row.metrics.allocated_bytes for row in result.slowest)
+    has_beside = any(result.needed_bytes(row) != row.metrics.allocated_bytes for row in result.slowest)
     kinds = ", ".join(f"{kind.words} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
         title=report_title(result),
@@ -222,14 +222,14 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     if shown.fits:
         yield percent(shown.performance_ratio), "of the speed with unlimited memory"
     yield format_bytes(metrics.allocated_bytes), f"allocated at most{enough}"
-    if (held := shown.held_bytes(result.server.gpu)) != metrics.allocated_bytes:
-        yield format_bytes(held), "process memory"
+    if (needed := result.needed_bytes(shown)) != metrics.allocated_bytes:
+        yield format_bytes(needed), "process memory"
     yield percent(metrics.stall_s / metrics.iteration_s), "stalled"
 
 
 def lacking_bytes(result: ScenarioResult, shown: PolicyResult) -> int:
     """Return by how much a policy that does not fit exceeds the memory of the GPU; 0 where that is not why."""
-    return 0 if shown.fits else max(0, shown.held_bytes(result.server.gpu) - result.server.gpu.memory_bytes)
+    return 0 if shown.fits else max(0, result.needed_bytes(shown) - result.server.gpu.memory_bytes)
 
 
 def stalls_title(result: ScenarioResult, shown: PolicyResult) -> str:

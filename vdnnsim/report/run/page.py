@@ -13,7 +13,7 @@ from vdnnsim.report.certificates import certificates
 from vdnnsim.report.document import Block, Bullets, Definitions, Document, Heading, Note, Picture, Prose, section
 from vdnnsim.report.findings import budgets, caption, conclusions, refusals, report_title
 from vdnnsim.report.tables.answer import answer_notes, answer_table, first_line
-from vdnnsim.report.tables.summary import FOOTNOTE, summary
+from vdnnsim.report.tables.summary import FOOTNOTE, reserved_ahead, summary
 from vdnnsim.units import format_seconds
 
 _MOST_PASSES = 8  # that are named one by one; vdnn_dyn takes 7 at most
@@ -114,8 +114,8 @@ def sources(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def footnotes(result: ScenarioResult) -> tuple[str, ...]:
-    """Return the footnote of rows that do not fit, if there are any."""
-    return () if all(each.fits for each in result.results) else (FOOTNOTE,)
+    """Return the footnote of rows that do not fit, and lines of those that reserve memory ahead, if there are any."""
+    return *(() if all(each.fits for each in result.results) else (FOOTNOTE,)), *reserved_ahead(result)
 
 
 def profiling(result: ScenarioResult) -> tuple[str, ...]:

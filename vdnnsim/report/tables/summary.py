@@ -14,6 +14,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.report.document import Column, Fold, Table, text_column
 from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percents, scale_of
+from vdnnsim.units import format_bytes
 
 JUST = "just"
 """Marks a row that fits by its simulated peak alone."""
@@ -73,6 +74,16 @@ def holds_more(result: ScenarioResult) -> bool:
     gpu, fitting = result.server.gpu, [row for row in result.results if row.fits]
     rows = fitting or result.results
     return any(process_bytes(row.trace, gpu) > row.metrics.allocated_bytes for row in rows)
+
+
+def reserved_ahead(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a line for each policy that reserves ahead more than it needs."""
+    return tuple(
+        f"{row.policy} reserves memory ahead, all of which `reserved` and `process` count; whether it fits, ranks and "
+        f"pictures go by the {format_bytes(needed)} that it needs"
+        for row in result.slowest
+        if (needed := result.needed_bytes(row)) != row.held_bytes(result.server.gpu)
+    )
 
 
 def _columns(result: ScenarioResult) -> tuple[Column, ...]:
