@@ -106,7 +106,7 @@ def frontier(
     written = report.write_frontier(asked, found, folder)
     rows, first = report.shown_rows(found), ("its time", "slower", "gap")
     table = plain_table(report.SHOWN, rows, output.has_all, first, left=0)
-    said = (*report.findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
+    said = (*report.findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked))
     notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), asked.workload, of_speed=False)
     shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
     result = ResultTable(tuple(report.FRONTIER), tuple(report.frontier_rows(found)), shown)

@@ -20,7 +20,13 @@ from dataclasses import replace
 from vdnnsim.cost.convolution_shape import LOAD_BYTES
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
 from vdnnsim.cost.tiled_product import ProductRates
+from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
+
+
+def loses_by_narrow_loads(server: Server) -> bool:
+    """Whether products on a machine take longer for rows that do not begin so: without tensor cores they do not."""
+    return bool(server.cost_model.get("cuda_cores_per_lane"))
 
 
 def narrow_rates(

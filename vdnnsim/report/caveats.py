@@ -5,10 +5,10 @@ from typing import Final
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.metrics import bubble_seconds
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup
 from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
 from vdnnsim.cost.convolution_shape import LOAD_BYTES, multiple
-from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.cost.narrow_loads import loses_by_narrow_loads
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
@@ -93,11 +93,11 @@ def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
     return f"Kernel times: {origins}{caveat}", *([f"Kernels: {kernels.gap}"] if kernels.gap else [])
 
 
-def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
-    """Return device, framework, notes and unknown operations of a captured model."""
-    if captured is None:
+def capture_lines(asked: Setup) -> tuple[str, ...]:
+    """Return device, framework, notes and unknown operations of a captured model, and its slow products."""
+    if asked.captured is None:
         return ()
-    step = captured.base
+    step = asked.captured.base
     unknown = [each.name for each in step.operations if not each.known]
     updated = f", the update of {step.update}" if step.update else ""
     lines = [f"Captured: {step.model} as {step.device} by {step.framework}{updated}", *step.notes]
@@ -107,7 +107,8 @@ def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
             f"Unknown: of {len(unknown)} of {len(step.operations)} operations FLOPs are what PyTorch counts, or none: "
             f"{names}"
         )
-    return (*lines, *_unaligned_products(step), *filter(None, (captured.batches,)))
+    slow = _unaligned_products(step) if loses_by_narrow_loads(asked.server) else ()
+    return (*lines, *slow, *filter(None, (asked.captured.batches,)))
 
 
 def _unaligned_products(step: CapturedStep) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ def known(result: ScenarioResult) -> tuple[str, ...]:
     return (
         *kernel_times(result.kernels),
         *([pretended] if result.server.is_pretended else []),
-        *capture_lines(result.captured),
+        *capture_lines(result),
         *part_statistics(result),
         *([f"Faster than base(p) with unlimited memory: {beyond}: {why}"] if beyond else []),
     )

@@ -169,7 +169,7 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> Written
 
 def _page_text(scenario: Setup, frontier: Frontier) -> str:
     definitions = glossary([each.policy for each in frontier.policies], scenario.workload, of_speed=False)
-    notes = (_MEANT, *definitions, *kernel_times(frontier.kernels), *capture_lines(scenario.captured))
+    notes = (_MEANT, *definitions, *kernel_times(frontier.kernels), *capture_lines(scenario))
     sources = (
         "times are simulated; between two capacities the picture joins them",
         f"{MANIFEST}: versions, inputs with their hashes, every number",

@@ -73,7 +73,7 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
     unit = per_second(sample) + whose(asked.workload, 1)
     header = ("policy", what, *left, unit, f"what stops {more}")
     table = plain_table(header, shown, has_all)
-    findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
+    findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked)
     notes = *remarks(asked.workload), *glossary((each.policy for each in found), asked.workload, of_speed=False)
     if asked.captured is not None:
         margin = f"`{what}` fits if simulated peaks are right; they may be {share} too low"

@@ -174,7 +174,7 @@ def change_result(asked: Scenario, changes: Sequence[Change], settings: Sequence
     table = change_table(changes, unit, has_all)
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
-    said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
+    said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked))
     marks = [*remarks(asked.workload), *glossary((change.label for change in changes), asked.workload), *notes]
     return ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, marks, said))
 

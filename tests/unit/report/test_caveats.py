@@ -9,6 +9,7 @@ import pytest
 from reports.swap2018.scaling import scaling_figure
 from tests.captured_ranks import sharded
 from tests.captured_steps import checkpointed
+from tests.machines import shipped_profile
 from tests.toy import TOY_LIMITS, TOY_SERVER, server_with, toy_chain, toy_costs, toy_workload, with_fc
 from tests.two_gpus import PEERED
 from tests.unit.report.test_terminal import printed
@@ -35,6 +36,7 @@ from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import comparison_figure, policies_figure
 from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.simulator import Simulator
 
 PEAKS = (
@@ -155,19 +157,23 @@ def test_why_a_rank_that_fits_is_slower_than_with_unlimited_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "element_type", "is_compiled", "said"),
+    ("columns", "element_type", "is_compiled", "card", "said"),
     [
-        (50257, "bfloat16", False, "50257 elements (head)"),
-        (50257, "bfloat16", True, ""),
-        (50257, "float32", False, ""),
-        (50264, "float16", False, ""),
-        (1, "bfloat16", False, ""),
+        (50257, "float16", False, "rtx_4090", "50257 elements (head)"),
+        (50257, "float16", True, "rtx_4090", ""),
+        (50257, "float32", False, "rtx_4090", ""),
+        (50264, "float16", False, "rtx_4090", ""),
+        (1, "float16", False, "rtx_4090", ""),
+        (50257, "float16", False, "p100", ""),
     ],
 )
 def test_large_products_of_unaligned_rows_are_named(
-    columns: int, element_type: str, said: str, *, is_compiled: bool
+    columns: int, element_type: str, card: str, said: str, *, is_compiled: bool
 ) -> None:
-    """16 B are 8 elements of 16 bits: 50264 = 6283 x 8; the product with one column is too small."""
+    """16 B are 8 elements of 16 bits: 50264 = 6283 x 8; the product with one column is too small.
+
+    A P100 has no tensor cores, for which rows matter.
+    """
     step = checkpointed()
     work = {0: ProductWork(1, 2, 4096, 4096), 2: ProductWork(1, 2, columns, 4096)}
     operations = (
@@ -179,6 +185,7 @@ def test_large_products_of_unaligned_rows_are_named(
         for at, each in enumerate(step.operations)
     )
     step = msgspec.structs.replace(step, operations=tuple(operations), compiled=is_compiled)
-    _, *lines = capture_lines(CapturedModel(step))
+    model = CapturedModel(step)
+    _, *lines = capture_lines(scenario_of(model, "x", shipped_profile(card), ()))
     assert said in "".join(lines)
     assert bool(said) is any("16 B" in each for each in lines)
