@@ -39,20 +39,34 @@ def cluster_of(name: str, server: Server, ranks: int) -> Cluster:
     """
     topology, gpus = server.topology, server.gpu_count
     if topology is None or gpus == 1:
-        cards = (each.server for each in shipped_profiles() if is_of_card(each.server, server.gpu.name))
-        found = sorted((each.gpu_count, each.name) for each in cards if each.gpu_count > 1)
-        known = " or ".join(each for count, each in found if count >= ranks) or "h100_x8 has eight"
-        raise ProfileError(f"{name}: has one GPU, expected {ranks} for so many ranks, as {known}")
-    if ranks > gpus and not topology.cards:
-        raise ProfileError(
-            f"{name}: has {gpus} GPUs and no network card, expected {ranks} GPUs, or a 'network' in its topology"
-        )
-    if server.hosts is not None and ranks > (most := gpus * server.hosts):
-        hosts = f"{server.hosts} hosts of {gpus} GPUs"
-        raise ProfileError(f"{name}: has {hosts}, expected at most {most} ranks, found {ranks}")
-    if ranks > gpus and ranks % gpus:
-        raise ProfileError(f"{name}: has {gpus} GPUs, expected a multiple of it in ranks, found {ranks}")
+        raise ProfileError(f"{name}: has one GPU, expected {ranks} for so many ranks{_servers_for(server, ranks)}")
+    if lacking := _lacking(server, ranks):
+        raise ProfileError(f"{name}: {lacking}")
     return Cluster(topology, ranks)
+
+
+def _lacking(server: Server, ranks: int) -> str:
+    """Return why a server of several GPUs, or a cluster of it, has not one for each rank; empty where it has."""
+    topology, gpus = server.topology, server.gpu_count
+    if ranks > gpus and not (topology and topology.cards):
+        return f"has {gpus} GPUs and no network card, expected {ranks} GPUs, or a 'network' in its topology"
+    if server.hosts is not None and ranks > (most := gpus * server.hosts):
+        return f"has {server.hosts} hosts of {gpus} GPUs, expected at most {most} ranks, found {ranks}"
+    if ranks > gpus and ranks % gpus:
+        return f"has {gpus} GPUs, expected a multiple of it in ranks, found {ranks}"
+    return ""
+
+
+def _servers_for(one: Server, ranks: int) -> str:
+    """Return which servers with the card have a GPU for each rank; where none has, why, and one of another card."""
+    servers = [each.server for each in shipped_profiles() if each.server.gpu_count > 1]
+    of_card = sorted((each for each in servers if is_of_card(each, one.gpu.name)), key=lambda each: each.gpu_count)
+    fitting = [each.name for each in of_card if not _lacking(each, ranks)]
+    if fitting:
+        return f", as {' or '.join(fitting)}"
+    lacking = f"; {of_card[-1].name} {_lacking(of_card[-1], ranks)}" if of_card else ""
+    others = (f"; {each.name}, of another card, has so many" for each in servers if not _lacking(each, ranks))
+    return lacking + next(others, "")
 
 
 def has_host_copies(step: CapturedStep) -> bool:

@@ -77,7 +77,10 @@ def test_a_cluster_has_as_many_hosts_as_it_says() -> None:
     ("name", "ranks", "message"),
     [
         ("rtx_4090", 2, "rtx_4090.yaml: has one GPU, expected 2 for so many ranks"),
-        ("gh200", 2, "gh200.yaml: has one GPU, expected 2"),
+        ("rtx_4090", 16, "rtx_4090.yaml: has one GPU, expected 16 for so many ranks; rtx_4090_x8 has 8 GPUs and no"),
+        ("h100_sxm", 16, "h100_sxm.yaml: has one GPU, expected 16 for so many ranks, as h100_x8"),
+        ("gh200", 2, "gh200.yaml: has one GPU, expected 2 for so many ranks; a100_80gb_x8, of another card, has so"),
+        ("gh200", 12, "gh200.yaml: has one GPU, expected 12 for so many ranks"),
         ("rtx_4090_x4", 8, "rtx_4090_x4.yaml: has 4 GPUs and no network card, expected 8 GPUs, or"),
         ("h100_x8", 12, "h100_x8.yaml: has 8 GPUs, expected a multiple of it in ranks, found 12"),
     ],
