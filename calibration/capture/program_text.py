@@ -15,6 +15,8 @@ from vdnnsim.dnn.captured_step import ProgramText
 
 _CROSS_ENTROPY: Final = "from torch.nn.functional import cross_entropy"
 _NOTHING: Final = ProgramText()
+_LIBRARIES: Final = frozenset(("timm", "torchvision", "transformers"))
+"""They make models with random weights."""
 
 
 def text_of_file(words: str) -> ProgramText:
@@ -35,6 +37,8 @@ def text_of_request(request: Request, made: ProgramText, arguments: Arguments, l
         model = f'get_peft_model({model}, LoraConfig(r={request.lora}, target_modules="all-linear"))'
     elif request.lora:
         model += f"  # yours with adapters of rank {request.lora}"
+    if "#" not in model and any(each.split()[1].partition(".")[0] in _LIBRARIES for each in made.imports):
+        model += "  # yours, with its weights"
     if request.inputs is None:
         args, kwargs = arguments
         texts = [f'"{name}": {_text_of(each, half)}' for name, each in kwargs.items()]

@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 class WithLoss(Net):
     def forward(self, ids, labels):
-        return {"loss": nn.functional.cross_entropy(super().forward(ids).flatten(0, -2), labels.flatten())}
+        return {"loss": nn.functional.cross_entropy(super().forward(ids).float().flatten(0, -2), labels.flatten())}
 
 def inputs(batch, tokens):
     ids = torch.arange(batch * tokens).view(batch, tokens) % 11
@@ -67,9 +67,8 @@ class Pair(Net):
 def pair(batch, tokens):
     return inputs(batch, tokens)["ids"], torch.ones(batch, 1, 1)
 
-class Images(nn.Conv2d):
-    def __init__(self):
-        super().__init__(3, 4, 3)
+def Images():
+    return nn.Conv2d(3, 4, 3)
 
 class Stages(nn.Module):
     def __init__(self):
@@ -147,26 +146,18 @@ def run(*lines: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     return names, dict(names["model"].named_parameters())
 
 
+HALVES = {"change": Change.MICRO_BATCHES, "batch_size": 2, "rounds": 2}
+CHECKPOINTED = HALVES | {"policy": "checkpoint(p)"}
 WAYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"loop": Loop(optimizer="sgd_fused", loss_chunks=4, checkpointing="full")}),
     ({}, {"loop": Loop(loss_chunks=4), "policy": "checkpoint(p)", "is_applied": True}),
     ({}, {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 1, "rounds": 4}),
-    (
-        {"model": "printed_net.py:Stages"},
-        {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2},
-    ),
+    ({"model": "printed_net.py:Stages"}, CHECKPOINTED),
     ({"model": "printed_net.py:whole"}, {"loop": Loop(in_backward=True)}),
     ({"accumulate": 2}, {"loop": Loop(param_groups=3), "rounds": 2}),
-    (
-        {"model": "printed_net.py:WithLoss", "inputs": "printed_net.py:inputs"},
-        {"change": Change.MICRO_BATCHES, "batch_size": 2, "rounds": 2},
-    ),
-    (
-        {"model": "printed_net.py:Pair", "inputs": "printed_net.py:pair"},
-        {"change": Change.MICRO_BATCHES, "batch_size": 2, "rounds": 2},
-    ),
+    ({"model": "printed_net.py:WithLoss", "inputs": "printed_net.py:inputs"}, HALVES),
+    ({"model": "printed_net.py:Pair", "inputs": "printed_net.py:pair"}, HALVES),
 ]
-"""What is captured, and a way."""
 
 
 @pytest.mark.parametrize(("asked", "words"), WAYS)
@@ -247,20 +238,20 @@ def test_adapters_are_peft_s_where_it_can_add_them() -> None:
     known = ProgramText(("from transformers import A",), "A()")
     asked, loss = Request(model="a", batch_size=1, tokens=1, lora=4), AssumedLoss("a")
     text = text_of_request(asked, known, ((torch.ones(1, 1),), {}), loss)
-    assert text.model == 'get_peft_model(A(), LoraConfig(r=4, target_modules="all-linear"))'
+    assert text.model == 'get_peft_model(A(), LoraConfig(r=4, target_modules="all-linear"))  # yours, with its weights'
 
 
 def test_sections_of_a_list_that_others_may_run_between_are_the_users() -> None:
     result = result_of(captured(model="printed_net.py:Mixed"))
-    words = {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2}
-    assert "# x = checkpoint(section, x, use_reentrant=False)" in how_to(result, way(result, **words)).splitlines()
+    assert (
+        "# x = checkpoint(section, x, use_reentrant=False)" in how_to(result, way(result, **CHECKPOINTED)).splitlines()
+    )
 
 
 def test_sections_do_not_cross_skip_connections() -> None:
     """Blocks of one list, of which the first three are also read by the last three: `apply` alone recomputes them."""
     result = result_of(captured(model="printed_net.py:Skips"))
-    words = {"change": Change.MICRO_BATCHES, "policy": "checkpoint(p)", "batch_size": 2, "rounds": 2}
-    lines = how_to(result, way(result, **words))
+    lines = how_to(result, way(result, **CHECKPOINTED))
     assert "checkpoint(section" not in lines
     assert lines.splitlines()[-1].startswith("# run by: vdnnsim apply ")
 
@@ -287,14 +278,21 @@ def test_of_a_step_without_its_program_all_is_the_users() -> None:
     assert "return your_loss(model(batch))  # yours, of what the model returns" in begin
 
 
-def test_a_loss_within_the_model_is_cut_by_its_user() -> None:
-    """What its forward does in place of its cross entropy is a comment; the next tokens of transformers are known."""
-    step = captured(model="printed_net.py:WithLoss", inputs="printed_net.py:inputs")
+@pytest.mark.parametrize(("precision", "cast"), [("float32", ""), ("bfloat16", ".float()"), ("amp_bfloat16", "")])
+def test_a_loss_within_the_model_is_cut_by_its_user(precision: str, cast: str) -> None:
+    """What its forward does in place of its cross entropy is a comment; the next tokens of transformers are known.
+
+    Logits are cast as the model casts them: in bfloat16 to float32, which autocast does by itself.
+    """
+    words = {"inputs": "printed_net.py:inputs", "precision": Precision(precision)}
+    step = captured(model="printed_net.py:WithLoss", **words)
     lines = how_to(result_of(step), way(result_of(step), loop=Loop(loss_chunks=8)))
+    assert f"# of_part = lambda x, wanted: cross_entropy(head(x){cast}, wanted, reduction='sum')" in lines
     assert "# parts = zip(hidden.flatten(0, -2).chunk(8), labels.flatten().chunk(8))" in lines
     named = Module("", "transformers.models.net.NetForCausalLM")
     text = msgspec.structs.replace(step.program, batch='{"ids": ids, "labels": ids}')
     known = msgspec.structs.replace(step, modules=(named, *step.modules[1:]), program=text)
     lines = how_to(result_of(known), way(result_of(known), loop=Loop(loss_chunks=8, checkpointing="full")))
     assert "hidden = model(**inputs).logits.flatten(0, -2)" in lines
+    assert f'    return cross_entropy(head(x){cast}, wanted, reduction="sum")' in lines
     assert "model.config.use_cache = False" in lines

@@ -98,13 +98,13 @@ def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Itera
     if not loop.loss_chunks:
         return
     step, chunks = step_of(result), loop.loss_chunks
-    text, head = step.program, _output_layer(step)
+    text, (head, cast) = step.program, _output_layer(step)
     called, _, is_logits = text.loss.removeprefix("cross_entropy(").partition(".flatten(0, -2)")
     shifts = _is_causal(step) and '"labels": ' in text.batch
     total = "sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts)"
     if not head or not (is_logits or shifts):
         yield "# in your forward, of `hidden`, the input of the output layer `head`, and of labels:"
-        yield "# of_part = lambda x, wanted: cross_entropy(head(x), wanted, reduction='sum')"
+        yield f"# of_part = lambda x, wanted: cross_entropy(head(x){cast}, wanted, reduction='sum')"
         yield f"# parts = zip(hidden.flatten(0, -2).chunk({chunks}), labels.flatten().chunk({chunks}))"
         yield f"# loss = {total} / labels.numel()"
         return
@@ -119,10 +119,10 @@ def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Itera
         ]
     body += [f"parts = zip(hidden.chunk({chunks}), wanted.chunk({chunks}))", f"return {total} / {count}"]
     if by_apply:
-        yield from (without_head, *definition_as_module(step, head, body))
+        yield from (without_head, *definition_as_module(step, head, cast, body))
         return
     yield from (f"head = {head}.forward", without_head, "def of_part(x, wanted):")
-    yield '    return cross_entropy(head(x), wanted, reduction="sum")'
+    yield f'    return cross_entropy(head(x){cast}, wanted, reduction="sum")'
     yield from definition(step, body)
 
 
@@ -132,15 +132,20 @@ def _is_causal(step: CapturedStep) -> bool:
     return kind.startswith("transformers.") and kind.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def _output_layer(step: CapturedStep) -> str:
-    """Return the layer whose product a cross entropy gets, in Python; empty where no module computes it."""
+def _output_layer(step: CapturedStep) -> tuple[str, str]:
+    """Return the layer whose product a cross entropy gets, and the cast between, in Python.
+
+    The layer is empty where no module computes it, the cast where there is none or autocast makes it.
+    """
     of_forward = [each for each in step.operations if each.phase is Phase.FORWARD]
     end = next((at for at, each in enumerate(of_forward) if "_log_softmax" in each.name), 0)
     product = next((each for each in reversed(of_forward[:end]) if isinstance(each.work, ProductWork)), None)
     if product is None:
-        return ""
+        return "", ""
     module = step.modules[product.module]
-    return _in_python(module.path) if module.kind.endswith(("Linear", "Conv1D")) and module.path else ""
+    is_widened = of_forward[end].element_type == "float32" != product.element_type and not step.precision.autocast
+    is_layer = module.kind.endswith(("Linear", "Conv1D")) and module.path
+    return _in_python(module.path) if is_layer else "", ".float()" if is_widened else ""
 
 
 def _checkpointed(result: ScenarioResult) -> Iterator[str]:

@@ -106,8 +106,8 @@ def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
         yield _INDENT * (2 if contexts else 1) + each + comment
 
 
-def definition_as_module(step: CapturedStep, head: str, body: Iterable[str]) -> Iterator[str]:
-    """Yield a module that returns the loss, made of slices by `of_part`, and call it by the name of the function."""
+def definition_as_module(step: CapturedStep, head: str, cast: str, body: Iterable[str]) -> Iterator[str]:
+    """Yield a module that returns the loss, made of slices of cast logits, and call it by the name of the function."""
     forward = list(definition(step, ("model, of_part = self.model, self.of_part", *body)))
     yield "class ModelWithLoss(torch.nn.Module):"
     methods = (
@@ -116,7 +116,7 @@ def definition_as_module(step: CapturedStep, head: str, body: Iterable[str]) -> 
         f"{_INDENT}self.model = model",
         "def of_part(self, x, wanted):",
         f"{_INDENT}head = self.{head}",
-        f'{_INDENT}return cross_entropy(type(head).forward(head, x), wanted, reduction="sum")',
+        f'{_INDENT}return cross_entropy(type(head).forward(head, x){cast}, wanted, reduction="sum")',
         f"def forward(self, {_arguments(step)}):",
         *forward[1:],
     )
