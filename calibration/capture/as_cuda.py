@@ -38,7 +38,7 @@ def multiprocessors_of(compute_capability: tuple[int, int]) -> tuple[int, int]:
 
 
 @contextmanager
-def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None = None) -> Iterator[Gpu]:
+def as_cuda(compute_capability: tuple[int, int]) -> Iterator[Gpu]:
     """Dispatch for fake tensors of the CPU as for those of CUDA.
 
     Results have CUDA's shapes and types, so saved tensors and live memory have the sizes of a GPU. Real tensors fail:
@@ -46,15 +46,11 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
 
     Enter modes that should see the operators within this one, and `FakeTensorMode` outside of it. Optimizers use
     `foreach` by default, and may be `fused`. Autocast of CPU and CUDA are the same. All threads are affected. Yields
-    the GPU, which notes what its rules are asked for.
-
-    Args:
-        compute_capability: of the GPU, major and minor.
-        multiprocessors: of the GPU, which give the size of cuDNN's random states; by default those of the largest
-            common card of that capability.
+    the GPU, which notes what its rules are asked for; cuDNN's random states on it have the size for the threads of the
+    largest common card of its compute capability.
     """
-    count, threads = multiprocessors_of(compute_capability)
-    gpu = Gpu(compute_capability, (multiprocessors or count) * threads)
+    multiprocessors, threads = multiprocessors_of(compute_capability)
+    gpu = Gpu(compute_capability, multiprocessors * threads)
     with (
         torch.library._scoped_library("aten", "IMPL") as library,  # noqa: SLF001 - of torch/library.py, as documented
         autocast_as_cuda(),

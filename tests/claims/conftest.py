@@ -5,33 +5,39 @@ from typing import TypeVar
 
 import pytest
 
-from tests.claims.rows import machines
+from tests.toy import ROOT
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 from vdnnsim.claims.swap2018.runs import ServerRuns
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Server
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
+def machines(paper: str) -> dict[str, Server]:
+    """The machines of a paper by the names of their profiles."""
+    return {name: read_profile(path) for name, path in read_claims(paper).find_profiles(ROOT).items()}
+
+
 @pytest.fixture(scope="session")
 def vdnn_runs() -> VdnnRuns:
     """The replays of Rhu et al. on the paper's machine."""
-    file = read_claims("vdnn2016")
-    return VdnnRuns(machines(file)[file.hardware])
+    return VdnnRuns(machines("vdnn2016")[read_claims("vdnn2016").hardware])
 
 
 @pytest.fixture(scope="session")
 def swap_runs() -> ServerRuns:
     """The replays of Kim et al. on the paper's machines."""
-    return ServerRuns(machines(read_claims("swap2018")))
+    return ServerRuns(machines("swap2018"))
 
 
 @pytest.fixture(scope="session")
 def layrub_runs() -> LayrubRuns:
     """The replays of Jin et al. on the paper's machines."""
-    return LayrubRuns(machines(read_claims("layrub2018")))
+    return LayrubRuns(machines("layrub2018"))
 
 
 @pytest.fixture

@@ -49,11 +49,6 @@ class Packing(NamedTuple):
     height_bytes: int
     bound_bytes: int
 
-    @property
-    def gap(self) -> float:
-        """By how much the layout is higher than the bound, as a fraction."""
-        return self.height_bytes / self.bound_bytes - 1 if self.bound_bytes else 0.0
-
 
 def pack(lives: Sequence[Lifetime]) -> Packing:
     """Return the lowest of `packings` with nothing among them."""

@@ -27,7 +27,6 @@ def assert_apart(placed: list[tuple[int, Lifetime]]) -> None:
 
 def test_nothing_takes_nothing() -> None:
     assert pack([]) == Packing((), 0, 0)
-    assert pack([]).gap == 0
 
 
 def test_blocks_that_never_meet_lie_at_the_same_address() -> None:
@@ -42,7 +41,6 @@ def test_a_block_goes_first_that_lay_above_the_bound() -> None:
     """
     found = pack([Lifetime(20, 0, 3), Lifetime(12, 2, 5), Lifetime(10, 4, 6), Lifetime(8, 1, 5)])
     assert found.height_bytes == found.bound_bytes == 40
-    assert found.gap == 0
 
 
 def test_a_greedy_order_is_improved() -> None:
