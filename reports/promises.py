@@ -133,10 +133,10 @@ class NanoGpt(nn.Module):
 class Sentences(nn.Module):
     """Layers of an LSTM and of what widens and narrows each of its steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 512) -> None:
         super().__init__()
-        self.recurrent = nn.ModuleList(nn.LSTM(512, 512, batch_first=True) for _ in range(4))
-        wide = [nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(4)]
+        self.recurrent = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(4))
+        wide = [nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(4)]
         self.wide = nn.ModuleList(wide)
 
     def forward(self, batch: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibration.apply import copy_stream
+from reports.promises import Sentences, loss
 from tests.pretended_gpu import free_cache
 from vdnnsim.api.planning import Planned, plan
 
@@ -68,27 +69,8 @@ def attentive() -> Inputs:
     return nn.Sequential(*(Attention() for _ in range(4))), torch.zeros(8, 256, 256)
 
 
-class Sentences(nn.Module):
-    """Blocks of an LSTM and a feed-forward network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.recurrent = nn.ModuleList(nn.LSTM(256, 256, batch_first=True) for _ in range(4))
-        wide = [nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4)]
-        self.wide = nn.ModuleList(wide)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        for recurrent, wide in zip(self.recurrent, self.wide, strict=True):
-            batch = wide(recurrent(batch)[0])
-        return batch
-
-
 def recurrent() -> Inputs:
-    return Sentences(), torch.zeros(32, 128, 256)
-
-
-def loss(output: Tensor) -> Tensor:
-    return output.float().square().mean()
+    return Sentences(256), torch.zeros(32, 128, 256)
 
 
 def no_plan(_: nn.Module) -> AbstractContextManager[None]:

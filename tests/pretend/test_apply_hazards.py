@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from calibration.apply.copy_stream import CudaCopyStream
 from calibration.devices.pinned_memory import PinnedMemory
+from reports.promises import loss
 from tests.host_arithmetic.operators import arithmetic_of_the_host
-from tests.pretend.test_apply import loss
 from tests.pretended_gpu import free_cache
 from vdnnsim.api.planning import Planned, plan
 from vdnnsim.errors import ExecutionRefused

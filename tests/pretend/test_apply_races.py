@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from calibration.apply.copy_stream import CudaCopyStream
+from reports.promises import loss
 from tests.pretend.stream_races import Happening, Hazard, find_hazards
-from tests.pretend.test_apply import MODELS, loss, part_of_plain, planned, train
+from tests.pretend.test_apply import MODELS, part_of_plain, planned, train
 from tests.pretend.watch import Watch, watched
 from vdnnsim.api.planning import Planned, plan
 

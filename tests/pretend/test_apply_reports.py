@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibration.apply.script import Script
-from tests.pretend.test_apply import loss, nothing_else, part_of_plain, perceptron, planned, train
+from reports.promises import loss
+from tests.pretend.test_apply import nothing_else, part_of_plain, perceptron, planned, train
 from tests.pretended_gpu import free_cache
 from vdnnsim.analysis.measured_step import larger
 from vdnnsim.api.planning import Planned

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.pretend.test_apply import loss
+from reports.promises import loss
 from tests.pretend.test_apply_races import copied_bytes, hazards, planned_to_move
 from tests.pretend.watch import watched
 
