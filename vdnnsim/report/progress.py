@@ -1,8 +1,6 @@
-"""Progress bars on standard error, drawn only on a terminal, and in notebooks that have ipywidgets."""
+"""Progress bars on standard error, drawn only on a terminal; of a search its line in notebooks as well."""
 
-from importlib.util import find_spec
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -33,7 +31,7 @@ class _Bar:
             console=console,
             transient=True,
             auto_refresh=auto_refresh,
-            disable=not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)),
+            disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=total)
 
@@ -41,9 +39,7 @@ class _Bar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._progress.stop()
 
 
@@ -69,9 +65,27 @@ class SearchLine(_Bar):
 
     def __init__(self) -> None:
         super().__init__(TimeElapsedColumn(), total=None, auto_refresh=True)
+        # What IPython displays; a bar of rich would stay in the notebook, empty.
+        self._displayed: Any = None
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        if self._displayed is not None:
+            self._display("")
 
     def show(self, line: str) -> None:
         self._progress.update(self._task, description=line)
+        if self._progress.console.is_jupyter:
+            self._display(line)
+
+    def _display(self, line: str) -> None:
+        from IPython.display import display
+
+        said = {"text/plain": line}
+        if self._displayed is None:
+            self._displayed = display(said, raw=True, display_id=True)
+        else:
+            self._displayed.update(said, raw=True)
 
     def tried(self, way: "Way") -> None:
         """Add a row on what was tried above the line, which stays."""

@@ -114,7 +114,8 @@ class ResultTable(Shown):
 
         from vdnnsim.report.terminal import rendered
 
-        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
+        # In a notebook rich would also display what is printed.
+        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True, force_jupyter=False)
         # Lines of code are copied.
         console.print(rendered(self.shown), crop=False)
         return console

@@ -1,9 +1,16 @@
+"""Tables of results as CSV, and what a notebook stores of them and of a search; IPython is a stand-in."""
+
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from vdnnsim.errors import OutputError
-from vdnnsim.report.result_table import csv_text, write_csv
+from vdnnsim.report.document import Document, Prose
+from vdnnsim.report.progress import SearchLine
+from vdnnsim.report.result_table import ResultTable, csv_text, write_csv
 
 
 def test_tables_are_written_without_loss_and_refused_where_they_cannot_be(tmp_path: Path) -> None:
@@ -19,3 +26,30 @@ def test_tables_are_written_without_loss_and_refused_where_they_cannot_be(tmp_pa
     # A table is not written over a folder.
     with pytest.raises(OutputError, match="is a folder, expected the name of a file"):
         write_csv(tmp_path, ("a",), [])
+
+
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All that a notebook displays, also in place of what it displayed before."""
+    found: list[str] = []
+
+    def display(content: dict[str, str], **_: bool) -> Any:  # noqa: ANN401
+        found.append(content["text/plain"])
+        return SimpleNamespace(update=display)
+
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda _, text: found.append(text))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    return found
+
+
+def test_a_notebook_stores_a_table_once_and_nothing_of_a_search(displayed: list[str]) -> None:
+    """The cell shows what it returns; the line of a search is empty at last."""
+    table = ResultTable(("a",), ((1,),), Document((Prose("one"),)))
+    assert "one" in repr(table)
+    assert "one" in table._repr_html_()
+    assert not displayed
+    with SearchLine() as line:
+        line.show("a plan")
+        line.show("another")
+    assert displayed == ["a plan", "another", ""]
