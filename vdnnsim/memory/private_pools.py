@@ -98,7 +98,7 @@ class PrivatePools:
         joined, others = self._joined(large), [each for at, each in enumerate(self.blocks) if at not in large]
         for shared in (0,) if own_bytes >= needed_bytes else sorted({*joined.values()} - {0}):
             pools = {each: 0 if pool == shared else pool for each, pool in joined.items()}
-            of_pool = defaultdict[int, list[int]](list)
+            of_pool, tried = defaultdict[int, list[int]](list), dict[Hashable, int]()
             for segment, nbytes in enumerate(segments, 1):
                 of_pool[pools[segment]].append(nbytes)
             for beside in (False, True):
@@ -115,12 +115,16 @@ class PrivatePools:
                         sizes[each] -= int(min(MOST_SPARE * sizes[each], part * spare_bytes / len(spared)))
                     sizes[0] = max(sizes[0], min(own_bytes, needed_bytes))
                     regions = _Regions(sizes, own_first=own_first)
-                    small = self._around(large, pools, taken, regions, order)
-                    if not isinstance(small, int):
-                        yield small, Cut(of_pool, self._pools(large, small, pools))
-                        continue
-                    yield small
-                    if small > spare_bytes:
+                    around = [regions.cut(place, life) for place, life in taken]
+                    # Large blocks that fill their segments are the same as whole pools.
+                    asked = (own_first, order, *sizes, *sorted(around))
+                    if asked not in tried:
+                        small = self._around(large, pools, around, regions, order)
+                        tried[asked] = small if isinstance(small, int) else 0
+                        yield (
+                            small if isinstance(small, int) else (small, Cut(of_pool, self._pools(large, small, pools)))
+                        )
+                    if tried[asked] > spare_bytes:
                         break
 
     def _taken(
@@ -147,13 +151,13 @@ class PrivatePools:
         self,
         large: Mapping[int, Place],
         pools: Mapping[int, int],
-        taken: Iterable[tuple[Place, Lifetime]],
+        around: Iterable[tuple[int, Lifetime]],
         regions: "_Regions",
         order: int,
     ) -> dict[int, Place] | int:
         """Lay out the other blocks around what is taken; return the bytes by which it is too high, if it is."""
         last = max(each.last for each in self.blocks)
-        among = [*regions.walls(last), *(regions.cut(place, life) for place, life in taken)]
+        among = [*regions.walls(last), *around]
         # Those that are always in PyTorch's own pool first.
         own = [each for at, each in enumerate(self.blocks) if at not in self._steered]
         others = [regions.filled(each, last) for each, pool in pools.items() if pool]

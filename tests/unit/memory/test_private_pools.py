@@ -74,6 +74,16 @@ def test_a_layout_that_is_too_high_says_by_how_much() -> None:
     assert all(isinstance(each, int) and each > 0 for each in lacking[:6])
 
 
+def test_no_layout_is_tried_twice() -> None:
+    """A fills its segment of 100 MiB of 150, so that others lie around the block as around the segment.
+
+    Of C and D, which live later, one has room there and the other none in 50 MiB, and nothing is left for gaps.
+    """
+    found = cuts(150, "ABCD", [life(100, 0, 2), life(50, 0, 2), life(75, 2, 4), life(75, 2, 4)])
+    assert len(found) == 1
+    assert isinstance(found[0], int)
+
+
 def test_small_blocks_have_no_segments() -> None:
     """PyTorch takes segments of 20 MiB for requests below 10."""
     assert cuts(100, "AB", [life(19, 0, 2), life(5, 0, 2)]) == []
