@@ -21,6 +21,7 @@ from vdnnsim.planning.buffer_uses import Residency, sums_of
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.timetable import Timetable
+from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 
 STATES_SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -43,6 +44,12 @@ def amounts(problem: Problem) -> list[frozenset[int]]:
             for states_share, gradients_share in product(STATES_SHARES, GRADIENTS_SHARES)
         )
     )
+
+
+def least_states(problem: Problem) -> frozenset[int]:
+    """Return the states of a problem that are in each of its amounts which has any."""
+    states = states_of_update(problem.workload.step)
+    return frozenset.intersection(*(each & states for each in amounts(problem) if each & states))
 
 
 def _first(stays: list[Residency], share: float) -> frozenset[int]:

@@ -1,7 +1,7 @@
 """What the planner is asked: a workload on a machine, the problems of its orders, and their bounds."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
 from vdnnsim.cost.transfer import HostCopies
@@ -13,10 +13,11 @@ from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import Copies, all_away
-from vdnnsim.planning.optimizer_states import states_bound
+from vdnnsim.planning.optimizer_states import least_states, states_bound
 from vdnnsim.planning.orders import Orders
 from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.timetable import Movement, Timetable
+from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.certificate import BoundClass
 from vdnnsim.plans.memory_limits import MemoryLimits
 from vdnnsim.plans.schedule import Run, iteration
@@ -86,6 +87,21 @@ class Question:
         whole_s, links = self.of_all_rounds(seconds), self.copies.best
         others_s, recompute = whole_s - seconds, self.recompute
         return states_bound(problem, seconds, others_s, links, recompute=recompute, may_stay=may_stay) - whole_s
+
+    def with_states_s(self, seconds: float) -> float:
+        """Return the bound of all micro-batches with states on the host, however many: the least are copied.
+
+        Beside kernels is as much room as with all else on the host.
+        """
+        least = least_states(self.problem)
+        moved = tuple(each for each in self.problem.residencies if each.buffer in least)
+        return self.of_all_rounds(seconds) + self.states_s(replace(self.problem, residencies=moved), seconds)
+
+    @property
+    def with_gradients_alone(self) -> "Question":
+        """The question of plans that keep states on the GPU."""
+        movable = self.movable - states_of_update(self.workload.step)
+        return replace(self, orders=replace(self.orders, movable=movable))
 
     def of_all_rounds(self, seconds: float) -> float:
         """Return the bound of an iteration from that of one micro-batch with the update."""

@@ -85,7 +85,10 @@ class ReservedSearch:
         """Search in so much memory, in less until a plan has room, and then in more again."""
         self._begun = self.effort.left
         planner = self.by_bytes(device_bytes, self.effort)
-        self.bound_s, self._lacking_bytes = planner.bound_s(), self._unfilled_bytes(planner)
+        self.bound_s = planner.bound_s()
+        if self._is_settled(planner):
+            return
+        self._lacking_bytes = self._unfilled_bytes(planner)
         self._most_bytes = nbytes = device_bytes - self._lacking_bytes
         # Gaps took nothing: of whole buffers one for less may be faster, where so many are badly filled.
         fits = self._search(nbytes)
@@ -107,6 +110,19 @@ class ReservedSearch:
             more_bytes = less_bytes
         if roomy is not None:
             self._search_between(*roomy)
+
+    def _is_settled(self, planner: Planner) -> bool:
+        """Return whether bounds tell that a plan with buffers on the host is no faster than the known one, without any.
+
+        The copies of states take too long, and weight gradients lower no bound to which the known plan is near.
+        """
+        kept = self.found and planner.question.movable and self.found.certificate
+        if not kept or self.found_s > kept.bound_s * FAR:
+            return False
+        question = planner.question
+        if question.with_states_s(planner.best.bound_s) < self.found_s * (1 - NEAR):
+            return False
+        return replace(planner, question=question.with_gradients_alone).bound_s() >= kept.bound_s * (1 - NEAR)
 
     def _unfilled_bytes(self, planner: Planner) -> int:
         """Return what segments take beyond what lies in them: what the plan that keeps all lacks beyond its bytes."""

@@ -157,7 +157,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             return self._search(setting, orders, effort).plan()
         ideal, turns = in_memory(setting, MemoryModel.IDEAL), effort.part(AHEAD)
         planner = self._search(ideal, orders, turns)
-        if refused := planner.refused(setting.place):
+        if known is None and (refused := planner.refused(setting.place)):
             return refused
         by_bytes = self._by_bytes(setting, ideal.limits, orders, turns, known)
         by_bytes.search(ideal.limits.device_bytes)

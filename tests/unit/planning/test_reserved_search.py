@@ -141,7 +141,7 @@ def test_a_plan_near_the_bound_is_followed_by_those_for_more(monkeypatch: pytest
     assert searched == [306, 302, 304]
 
 
-KNOWN = cast("TrainingPlan", SimpleNamespace())
+KNOWN = cast("TrainingPlan", SimpleNamespace(certificate=None))
 
 
 def test_a_known_plan_that_is_as_fast_in_all_of_the_memory_ends_the_search() -> None:
