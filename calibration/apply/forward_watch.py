@@ -44,6 +44,19 @@ def _called(func: OpOverload) -> _Called:
     return _Called(str(func), is_view or func is RECORD_STREAM, func._schema.is_mutable, is_random(func))  # noqa: SLF001
 
 
+class _HookOfStep:
+    """A hook that does nothing in a copy of its model, which is of no step, and that a pickled one loads without us."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *given: object) -> None:
+        self._call(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (_AS_IT_IS, "__exit__")
+
+
 class Step(Protocol):
     """The step of the forward."""
 
@@ -110,7 +123,10 @@ class ForwardWatch(TorchDispatchMode):
             if get_ident() == thread and entered and entered.pop():
                 self.__exit__(None, None, None)
 
-        hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
+        hooks = [
+            model.register_forward_pre_hook(_HookOfStep(enter)),
+            model.register_forward_hook(_HookOfStep(leave), always_call=True),
+        ]
         try:
             yield
         finally:

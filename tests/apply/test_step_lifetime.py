@@ -1,6 +1,8 @@
 """Steps are freed, and after any end of a step the next one follows the plan."""
 
+import copy
 import gc
+import io
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -125,6 +128,33 @@ def warned_with_an_error(made: Planned, model: nn.Module) -> None:
         with pytest.raises(UserWarning, match="another step has what it needs"):
             made.loop.apply(model).__enter__()
     backward(kept)
+
+
+def copied_by_pickle(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded: nn.Module = torch.load(file, weights_only=False)
+    return loaded
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copied_by_pickle])
+def test_a_copy_that_is_made_within_a_step_has_none(
+    model: Network, made: Planned, copied: Callable[[nn.Module], nn.Module]
+) -> None:
+    """Running averages and checkpoints of whole models are made amid a loop; each runs on its own afterwards."""
+    model.zero_grad()
+    with made.apply(model):
+        other, batch = copied(model), image()
+        torch.manual_seed(3)
+        backward(loss(model(batch)))
+    torch.manual_seed(3)
+    backward(loss(other(batch)))
+    for one, another in zip(model.parameters(), other.parameters(), strict=True):
+        assert one.grad is not None
+        assert another.grad is not None
+        assert torch.equal(one.grad, another.grad)
+    model.zero_grad()
 
 
 @pytest.mark.parametrize(
