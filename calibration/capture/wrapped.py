@@ -118,11 +118,13 @@ def refuse_compiled(model: nn.Module, known: Container[int] = ()) -> None:
 
 @contextmanager
 def run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
-    """Run modules of `torch.compile` eagerly; yields a note about it."""
-    if any(map(is_compiled, model.modules())):
-        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-            # A compiled module and the one within it have different paths.
-            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
-            yield (EAGER,)
-    else:
-        yield ()
+    """Run what `torch.compile` made eagerly, functions that no module tells of too; yields a note about modules."""
+    notes = (EAGER,) if any(map(is_compiled, model.modules())) else ()
+    if "torch._dynamo" not in sys.modules:
+        # The import, which takes seconds, precedes whatever is compiled.
+        yield notes
+        return
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        # A compiled module and the one within it have different paths.
+        warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
+        yield notes

@@ -234,3 +234,14 @@ def test_a_compiled_model_is_captured_eagerly_and_gets_no_plan(make: Callable[[]
     assert [note for note in step.notes if "`--execution compiled`" in note] == [step.notes[0]]
     with pytest.raises(CaptureError, match=r"was compiled by torch\.compile"):
         planned(make(), torch.ones(4, 3))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
+def test_a_compiled_function_in_forward_is_captured_eagerly() -> None:
+    """The layer, and both operators of the function behind it."""
+
+    def scaled(hidden: Tensor) -> Tensor:
+        return hidden.sin() * 2
+
+    step = capture(program(lambda: _Then(torch.compile(scaled)), numbers, optimizer="none"), CPU)
+    assert [each.name for each in step.operations][:3] == ["aten.addmm.default", "aten.sin.default", "aten.mul.Tensor"]
