@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.apply.live_schedule import ExpectedOperation, LiveSchedule
-from calibration.apply.recipe import Drawn, Kept, Recipe, View
+from calibration.apply.recipe import Drawn, Kept, Recipe, Settings, View
 from calibration.apply.saved_storage import SavedStorage, TensorLayout, empty_of
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.schemas import (
@@ -76,6 +76,7 @@ class ForwardWatch(TorchDispatchMode):
     Args:
         is_on_stream: whether the step's stream is current.
         using: returns a context that allocates from a private pool.
+        device_type: of the model.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class ForwardWatch(TorchDispatchMode):
         step: Step,
         is_on_stream: Callable[[], bool],
         using: Callable[[int], AbstractContextManager[None]],
+        device_type: str,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._device_type = device_type
         self._schedule, self._step, self._is_on_stream, self._using = schedule, step, is_on_stream, using
         self._expected = schedule.expected_operations
         self.issued = 0
@@ -267,4 +270,5 @@ class ForwardWatch(TorchDispatchMode):
         args = with_leaves_replaced(torch.Tensor, lambda _: next(found), args)
         if kwargs:
             kwargs = with_leaves_replaced(torch.Tensor, lambda _: next(found), kwargs)
-        return Recipe(func, args, kwargs, drawn, torch.is_grad_enabled(), read, counted, others, is_simple)
+        settings = Settings.now(self._device_type)
+        return Recipe(func, args, kwargs, drawn, torch.is_grad_enabled(), settings, read, counted, others, is_simple)

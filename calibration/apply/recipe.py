@@ -1,10 +1,10 @@
-"""Operations of forward as they were dispatched, to be recomputed with the same random numbers."""
+"""Operations of forward as they were dispatched, to be recomputed with the same random numbers and settings."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -15,6 +15,49 @@ from calibration.apply.saved_storage import SavedStorage, TensorLayout, refuse_w
 from calibration.capture.schemas import arguments_of, tensors_in, with_leaves_replaced
 
 _STATISTICS: Final = ("running_mean", "running_var")
+
+
+def _precision(backend: str, kind: str) -> "_Setting":
+    """Return what gets and sets the precision of a backend's products in float32: PyTorch's public ones may raise."""
+    get, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter  # noqa: SLF001
+    return partial(get, backend, kind), partial(put, backend, kind)
+
+
+_Setting = tuple[Callable[[], Any], Callable[[Any], object]]
+_EVERYWHERE: Final[Sequence[_Setting]] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+)
+_ON_CPU: Final[Sequence[_Setting]] = (
+    *_EVERYWHERE,
+    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),  # noqa: SLF001 - no public one sets it alone
+    _precision("mkldnn", "matmul"),
+    _precision("mkldnn", "conv"),
+)
+_ON_GPU: Final[Sequence[_Setting]] = (
+    *_EVERYWHERE,
+    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),  # noqa: SLF001 - as above
+    (torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark),  # noqa: SLF001
+    (torch._C._get_cudnn_deterministic, torch._C._set_cudnn_deterministic),  # noqa: SLF001
+    _precision("cuda", "matmul"),
+    _precision("cuda", "conv"),
+)
+"""Global settings of PyTorch by which operators differ in their results, to get and to set."""
+
+
+class Settings(NamedTuple):
+    """Values of PyTorch's global settings on a type of device."""
+
+    device_type: str
+    values: Sequence[Any]
+
+    @classmethod
+    def now(cls, device_type: str) -> "Settings":
+        return cls(device_type, [get() for get, _ in (_ON_GPU if device_type == "cuda" else _ON_CPU)])
+
+    def put(self) -> None:
+        for (_, put), value in zip(_ON_GPU if self.device_type == "cuda" else _ON_CPU, self.values, strict=True):
+            put(value)
 
 
 class View(NamedTuple):
@@ -72,6 +115,7 @@ class Recipe:
     kwargs: Mapping[str, Any]
     drawn: Drawn | None
     has_gradients: bool
+    settings: Settings
     read: Sequence[SavedStorage]
     counted: Sequence[Kept]
     kept: Sequence[torch.Tensor]
@@ -84,11 +128,13 @@ class Recipe:
             refuse_written(each.kept, each.version, each.shape, "to recompute a part of forward")
 
     def run(self) -> None:
-        had_gradients = torch.is_grad_enabled()
+        had_gradients, found = torch.is_grad_enabled(), Settings.now(self.settings.device_type)
         # Below autograd in forward's grad mode, by which some operators differ, without autocast.
         with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():  # noqa: SLF001 - no public ones
             torch._C._set_grad_enabled(self.has_gradients)  # noqa: SLF001 - the public one is a context
             try:
+                if found != self.settings:
+                    self.settings.put()
                 args = with_leaves_replaced((View, Kept), _tensor, self.args)
                 kwargs = with_leaves_replaced((View, Kept), _tensor, self.kwargs) if self.kwargs else {}
                 if _has_statistics(self.func):
@@ -100,6 +146,8 @@ class Recipe:
                         results = tensors_in(self.func(*args, **kwargs))
             finally:
                 torch._C._set_grad_enabled(had_gradients)  # noqa: SLF001
+                if found != self.settings:
+                    found.put()
         for index, made in self.made:
             if (held := made()) is not None:
                 held.restore(results[index].untyped_storage())

@@ -61,7 +61,8 @@ class StepHooks:
         self._pools_at, self._pools_on_arrival = loop.schedule.pools_at, loop.schedule.pools_on_arrival
         if self._schedule.recomputed_operations or self._schedule.pools_in_forward:
             is_on_stream = partial(loop.copy_stream.is_current, self._stream)
-            self._watch = ForwardWatch(self._schedule, weakref.proxy(self), is_on_stream, self._pools.using)
+            step, device_type = weakref.proxy(self), loop.device.type
+            self._watch = ForwardWatch(self._schedule, step, is_on_stream, self._pools.using, device_type)
         self._recipes: dict[int, Recipe] = {} if self._watch is None else self._watch.recipes
 
     @contextmanager

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from calibration.apply.recipe import generator_of
 from calibration.capture.program import Arguments
@@ -12,7 +13,7 @@ from tests.apply.generated.blocks import Halved
 from tests.apply.generated.drawn import Drawn
 from tests.apply.generated.judging import judge
 from tests.apply.mixed import known_as_mixed
-from tests.apply.models import MODELS, loss, rows
+from tests.apply.models import MODELS, Function, Network, image, loss, rows
 from tests.apply.training import Outcome, alike, compare, planned, request_of, train
 
 
@@ -127,6 +128,30 @@ def test_writes_are_counted_as_pytorch_counts_them(part: type[nn.Module]) -> Non
     outcome = compare(Case(part.__name__, "own", make, inputs, loss, "sgd"), "checkpoint")
     assert outcome.is_right
     assert outcome.remade > 0
+
+
+def _under_own_settings(self: Network, batch: Tensor) -> Network:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.backends.mkldnn.flags(enabled=False):
+            hidden = self.second(functional.gelu(self.first(batch))) * torch.linspace(0.1, 1, 8).float()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return self.last(functional.gelu(hidden).flatten(1))
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # of PyTorch's own context
+def test_recomputation_has_the_settings_of_forward() -> None:
+    """Without oneDNN a convolution is rounded otherwise, and so are numbers that are made in double precision."""
+
+    def make() -> nn.Module:
+        first, second = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))
+        return Function(_under_own_settings, first=first, second=second, last=nn.Linear(192, 3))
+
+    outcome = held(compare(Case("settings", "own", make, lambda: ((image(),), {}), loss, "sgd"), "checkpoint"))
+    assert outcome.remade > 0
+    assert torch.get_default_dtype() is torch.float32
+    assert torch._C._get_mkldnn_enabled()  # noqa: SLF001 - the public one has no type
 
 
 @pytest.mark.parametrize(
