@@ -168,13 +168,20 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
     def make() -> nn.Module:
         if isinstance(model, nn.Module):
             refuse_spread(model)
-            return copy.deepcopy(model, {} if real else dict(_without_memory(model)))
+            known: dict[int, Any] = {} if real else dict(_without_memory(model))
+            return copy.deepcopy(model, known | _out_of_graphs(model))
         made = as_module(model())
         if not isinstance(made, nn.Module):
             raise CaptureError(f"model: {_name(model)} returns {article(made)}, expected a torch.nn.Module")
         return made
 
     return make
+
+
+def _out_of_graphs(model: nn.Module) -> dict[int, torch.Tensor]:
+    """Return copies of results that modules keep of their latest forward, which PyTorch does not copy, by identity."""
+    kept = (each for module in model.modules() for each in tree_leaves(vars(module)))
+    return {id(each): each.detach().clone() for each in kept if isinstance(each, torch.Tensor) and each.grad_fn}
 
 
 def _without_memory(model: nn.Module) -> dict[int, nn.Parameter]:

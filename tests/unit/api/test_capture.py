@@ -51,6 +51,27 @@ def test_a_model_stays_as_it_is(real: bool) -> None:  # noqa: FBT001  # as pytes
     assert all(each.grad is None for each in model.parameters())
 
 
+class Keeping(nn.Module):
+    """Keeps results, as attention its weights, which PyTorch does not copy while they are of a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 5)
+        self.kept: dict[str, torch.Tensor] = {}
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.kept["result"] = self.linear(batch).softmax(-1)
+        return self.kept["result"]
+
+
+def test_a_model_that_keeps_results_is_captured_after_a_step_as_before() -> None:
+    model, batch = Keeping(), torch.ones(8, 3)
+    before = vdnnsim.capture(model, batch, loss=torch.sum)
+    result = model(batch)
+    assert vdnnsim.capture(model, batch, loss=torch.sum) == before
+    assert model.kept["result"] is result
+
+
 def test_tied_and_frozen_parameters_of_a_module_stay_so() -> None:
     """5 x 5 weights, once, and two biases of 5 of which the second is frozen: two states of 25 + 5 floats."""
     model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))
