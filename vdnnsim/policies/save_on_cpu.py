@@ -10,7 +10,8 @@ Assumptions:
 - Pinned host memory is cached, as it is from the second iteration on.
 - An offload ends before the next kernel begins, a prefetch begins after the last kernel has ended.
 - Saved tensors are those of autograd, with the indices of max pooling (`SavingRule.AUTOGRAD`), but no labels, which the
-  loop holds, and no W, which `save_on_cpu` copies unless users exclude parameters by a hook of their own.
+  loop holds, and no W, which `save_on_cpu` copies unless users exclude parameters by a hook of their own. What no
+  backward unpacks stays where something still reads it, as the batch of a branch that the loss does not depend on.
 
 `overlap: true` is what the hooks of torchtune and of TransformerEngine do with a stream of their own: every tensor is
 copied once, after the last layer that reads it in forward, beside the forward of the next layer, at whose end it is
@@ -75,8 +76,11 @@ def _synchronous(workload: Workload) -> list[ScheduleStep]:
     for run in forward(workload):
         steps.append(run)
         for what in saved_by(workload, run.layer):
+            wanted_by = _wanted_by(workload, run.layer, what)
+            if not workload.graph.layers[wanted_by].backward_phases and _is_used_after(workload, run.layer, what):
+                continue
             steps += [Offload((what,), run.layer, copy=numbers[what]), Wait((what,))]
-            taken[_wanted_by(workload, run.layer, what)].append((what, numbers[what]))
+            taken[wanted_by].append((what, numbers[what]))
             numbers[what] += 1
     for layer in backward_layers(workload):
         for what, copy in taken[layer.index]:
@@ -95,6 +99,12 @@ def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
     backward = (each for each in step.operations if each.phase.is_backward)
     readers = (each.layer for each in backward if storage in step.storages_of(each.operands))
     return max(readers, default=layer.index)
+
+
+def _is_used_after(workload: Workload, layer: Layer, what: int) -> bool:
+    """Whether a storage that a layer saved, which has no backward, is read or held after its forward."""
+    later = (each for each in workload.step.operations if each.layer > layer.index or each.phase.is_backward)
+    return any(what in (*(one.memory for one in each.operands), *each.holds) for each in later)
 
 
 def _overlapped(workload: Workload) -> list[ScheduleStep]:

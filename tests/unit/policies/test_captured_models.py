@@ -2,7 +2,10 @@
 
 import msgspec
 import pytest
+import torch
+from torch import nn
 
+import vdnnsim
 from tests.captured_steps import chain, residual, simulator
 from tests.toy import toy_graph, toy_workload
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -55,6 +58,24 @@ def test_save_on_cpu_copies_what_operations_save() -> None:
     """
     offloads = [each.buffer for each in plan(chain(), "save_on_cpu").operations if isinstance(each, Offload)]
     assert offloads == [3, 5, 7, 6, 6, 9, 8, 11]
+
+
+class Apart(nn.Module):
+    """Two layers, of which the second takes the result of the first out of its graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 5), nn.Linear(5, 7)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.second(self.first(batch).detach()))
+
+
+def test_save_on_cpu_copies_no_batch_that_backward_does_not_unpack() -> None:
+    """The loop holds it all the same. The second layer saves the result of the first, and backward unpacks that."""
+    made = plan(vdnnsim.capture(Apart(), torch.ones(4, 3), loss=torch.sum), "save_on_cpu")
+    offloads = [made.buffers[each.buffer].name for each in made.operations if isinstance(each, Offload)]
+    assert offloads == ["addmm first"]
 
 
 def test_one_list_of_alike_blocks_is_a_sequence() -> None:
