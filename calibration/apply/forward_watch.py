@@ -126,8 +126,9 @@ class ForwardWatch(TorchDispatchMode):
             if get_ident() == thread and entered and entered.pop():
                 self.__exit__(None, None, None)
 
+        # Before those of the user, whose operations are captured, too.
         hooks = [
-            model.register_forward_pre_hook(_HookOfStep(enter)),
+            model.register_forward_pre_hook(_HookOfStep(enter), prepend=True),
             model.register_forward_hook(_HookOfStep(leave), always_call=True),
         ]
         try:

@@ -1,5 +1,7 @@
 """A loop with a plan has the same bits as without, and moves the planned bytes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -128,6 +130,16 @@ def test_writes_are_counted_as_pytorch_counts_them(part: type[nn.Module]) -> Non
     outcome = compare(Case(part.__name__, "own", make, inputs, loss, "sgd"), "checkpoint")
     assert outcome.is_right
     assert outcome.remade > 0
+
+
+def test_hooks_of_the_user_on_the_model_are_of_its_forward() -> None:
+    def make() -> nn.Module:
+        model = MODELS["convolutional"].make_model()
+        model.register_forward_pre_hook(lambda _, args: (args[0].sin(),))
+        model.register_forward_hook(lambda _, __, result: result.tanh())
+        return model
+
+    assert held(compare(replace(MODELS["convolutional"], name="hooked", make_model=make), "checkpoint")).remade
 
 
 def _under_own_settings(self: Network, batch: Tensor) -> Network:
