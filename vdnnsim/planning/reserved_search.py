@@ -86,7 +86,7 @@ class ReservedSearch:
         self._begun = self.effort.left
         planner = self.by_bytes(device_bytes, self.effort)
         self.bound_s = planner.bound_s()
-        if self._is_settled(planner):
+        if self.found and (self._is_within(1 + GOOD) or self._is_settled(planner)):
             return
         self._lacking_bytes = self._unfilled_bytes(planner)
         self._most_bytes = nbytes = device_bytes - self._lacking_bytes

@@ -81,6 +81,7 @@ class Setting:
         placed: places a plan beside other memory that policies do not know; None for `place_plan`.
         deadline: of a search, which then returns the best plan so far.
         steps: of a search that counts its own, at most.
+        known: a plan for less memory, with which a search begins.
     """
 
     workload: Workload
@@ -96,6 +97,7 @@ class Setting:
     progress: Callable[[str], object] | None = None
     deadline: Deadline = NEVER
     steps: float = inf
+    known: TrainingPlan | None = None
 
     @property
     def costs(self) -> CostTable:
@@ -159,6 +161,7 @@ class Setting:
             known_copies=None,
             known_unlimited_s=None,
             placed=None,
+            known=None,
         )
 
 

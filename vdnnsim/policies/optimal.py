@@ -106,7 +106,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             )
         limit = TimeLimit.parse(self.time_limit)
         if not self.offload_optimizer:
-            return self._planned(setting, _orders(setting), _effort(limit, setting))
+            return self._planned(setting, _orders(setting), _effort(limit, setting), setting.known)
         # A plan that keeps all on the GPU is one of those that are asked for.
         kept = None
         with suppress(PlanError):  # of micro-batches, where no plan fits
@@ -134,13 +134,14 @@ class Optimal(Policy, frozen=True, kw_only=True):
     ) -> TrainingPlan:
         """Return the fastest plan that is found, in the first memory model that has room for one.
 
-        Where memory is reserved ahead, a `known` plan that fits is returned unless a faster one is found.
+        Where memory is reserved ahead, a `known` plan that has room is returned unless a faster one is found.
         """
         for model, words in models_of(setting).items():
             within = setting if model is None else in_memory(setting, model)
             is_by_bytes = within.limits.model is MemoryModel.IDEAL
             part = effort if is_by_bytes or is_ahead(within) else effort.part(SHARE)
-            plan = self._in_turns(within, orders, part, known if known and known.memory_model == model else None)
+            has_room = known and is_ahead(within) and known.memory_model == model and _seconds(within, known) < inf
+            plan = self._in_turns(within, orders, part, known if has_room else None)
             is_known = known is not None and plan.operations is known.operations
             plan, fits = (plan, True) if is_known else self._or_faster(plan, within, orders, effort)
             assert plan.certificate is not None

@@ -61,6 +61,7 @@ class Simulator:
     as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
     deadline: Deadline = NEVER
     steps: float = inf
+    known: TrainingPlan | None = None
     pipeline: tuple[CapturedWorkload, ...] = ()
 
     @classmethod
@@ -108,6 +109,7 @@ class Simulator:
             progress=self.progress,
             deadline=self.deadline,
             steps=self.steps,
+            known=self.known,
         )
 
     def run(self, policy: Policy, oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:

@@ -17,6 +17,7 @@ from vdnnsim.analysis.results import Declined, PolicyResult, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.requests import UNLIMITED_BYTES
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.experiment import simulator_of
@@ -25,6 +26,8 @@ from vdnnsim.scenario.simulator import Simulator, ranks_of
 
 _WITH_GAPS: Final = 1.05
 """Of memory that is reserved ahead over the most that lives (LIMITS.md: 0 to 5 % more)."""
+_START: Final = 1.1
+"""Factor to the bound above which no search in more memory begins with a plan."""
 
 
 class Progress(Protocol):
@@ -77,7 +80,13 @@ class _Search:
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
         if is_ahead:
             roomy = self._run(planner, most)
-        searched = [_searched(each, slowest_of(self._run(planner, each))) for each in capacities[:-1]]
+        searched, known = list[Searched](), None
+        for each in capacities[:-1]:
+            row = slowest_of(self._run(planner, each, known))
+            searched.append(found := _searched(each, row))
+            # What has room in less memory mostly has in more.
+            is_start = found.plan and found.bound and found.plan.iteration_s <= _START * found.bound.seconds
+            known = row.trace.plan if is_start else None
         searched.append(_searched(most, slowest_of(roomy)))
         times = {each.label: self._times(each, capacities) for each in others}
         return Frontier(
@@ -88,10 +97,11 @@ class _Search:
             joined_origins(self._launched),
         )
 
-    def _simulator(self, capacity_bytes: int) -> Simulator:
+    def _simulator(self, capacity_bytes: int, known: TrainingPlan | None) -> Simulator:
         server = self._scenario.server
         gpu = replace(server.gpu, memory_bytes=capacity_bytes)
-        return simulator_of(replace(self._scenario, server=replace(server, gpu=gpu)), self._costs)
+        simulator = simulator_of(replace(self._scenario, server=replace(server, gpu=gpu)), self._costs)
+        return replace(simulator, known=known)
 
     def _times(self, policy: Policy, capacities: Sequence[int]) -> tuple[tuple[int, float], ...]:
         """Return the capacities at which a policy fits, and its time there; note why it fits nowhere."""
@@ -113,8 +123,8 @@ class _Search:
             self._declined.append(Declined(policy.label, reason))
         return tuple(found)
 
-    def _run(self, policy: Policy, capacity_bytes: int) -> tuple[PolicyResult, ...]:
-        rows = self._simulator(capacity_bytes).run(policy, self._oracle)
+    def _run(self, policy: Policy, capacity_bytes: int, known: TrainingPlan | None = None) -> tuple[PolicyResult, ...]:
+        rows = self._simulator(capacity_bytes, known).run(policy, self._oracle)
         self._launched.append(kernel_origins((row.trace.plan for row in rows), self._costs))
         self._progress.done(policy.label)
         return rows

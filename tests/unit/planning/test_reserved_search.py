@@ -151,6 +151,12 @@ def test_a_known_plan_that_is_as_fast_in_all_of_the_memory_ends_the_search() -> 
     assert (places.asked, searched) == ([], [306])
 
 
+def test_nothing_is_searched_for_where_a_known_plan_is_near_the_bound() -> None:
+    """9.5 s; 9.59 s are within a percent."""
+    found, searched = search(Addresses(306), known=KNOWN, known_s=9.59)
+    assert (found.found, searched) == (KNOWN, [])
+
+
 def test_plans_are_searched_for_between_one_that_is_no_faster_than_a_known_one_and_one_without_room() -> None:
     """Less than 11 s takes the one for 306 B, which has no room, and that for 304 B; that for 302 B takes 12 s."""
     found, searched = search(places := Addresses(305), known=KNOWN, known_s=11)

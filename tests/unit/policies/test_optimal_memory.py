@@ -67,6 +67,21 @@ def test_memory_is_reserved_ahead_where_that_has_room(*, recompute: bool) -> Non
     assert placed.reserved is not None
 
 
+def test_a_plan_for_less_memory_is_one_for_more_where_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near its bound it ends the search; in 1 MiB it has no room."""
+    machine = machine_with(60, AHEAD)
+    known = Optimal().plan(machine.setting())
+    small = machine_with(1, AHEAD).setting()
+    assert Optimal().plan(replace(small, known=known)).operations == Optimal().plan(small).operations
+
+    def searched(_: Planner) -> TrainingPlan:
+        raise AssertionError
+
+    monkeypatch.setattr(Planner, "plan", searched)
+    found = Optimal().plan(replace(machine_with(62, AHEAD).setting(), known=known))
+    assert found.operations is known.operations
+
+
 @pytest.mark.parametrize("recompute", [True, False])
 def test_a_plan_that_fits_nowhere_is_of_the_machine(*, recompute: bool) -> None:
     """1 MiB is no room for a segment, whatever the allocator; without recomputation for no part of it either."""

@@ -169,6 +169,27 @@ def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
     assert {row["policy"] for row in csv_rows(folder / "table.csv")} == {"optimal(chunk=whole, time_limit=5 s)"}
 
 
+class Beginning(Planner, frozen=True, kw_only=True):
+    """Of any bound; `begun` has what its searches begin with."""
+
+    decided_by: ClassVar[DecidedBy] = DecidedBy.TRIALS
+    begun: ClassVar[list[TrainingPlan | None]] = []
+    bound_s: float
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        self.begun.append(setting.known)
+        return replace(super().plan(setting), certificate=Certificate(self.bound_s, BoundClass.OFFLOAD))
+
+
+@pytest.mark.parametrize(("bound_s", "starts"), [(BOUND_S, 0), (1e9, 2)])
+def test_a_search_begins_with_a_plan_for_less_memory_that_is_near_its_bound(bound_s: float, starts: int) -> None:
+    """The last of four capacities is searched before; of three others the first has none before it."""
+    Beginning.begun.clear()
+    find_frontier(scenario(), Beginning(bound_s=bound_s), 4, Steps())
+    assert [each is not None for each in Beginning.begun[-3:]] == [False, starts > 0, starts > 0]
+    assert sum(each is not None for each in Beginning.begun) == starts
+
+
 def test_a_planner_that_reserves_ahead_goes_from_its_least_plan_to_what_it_uses() -> None:
     """Not to the unlimited memory that it would reserve: 5 % more than lives at most, beside the context."""
     profile = shipped_profile("rtx_4090")
