@@ -240,12 +240,12 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
     def of_lengths(lengths: "Sequence[int]") -> "list[CapturedModel]":
         return [model_of(recapture(step.batch_size, tokens=each), way) for each in lengths]
 
-    def in_loop(loop: "Loop") -> "CapturedModel | None":
+    def in_loop(loop: "Loop", batch_size: int) -> "CapturedModel | None":
         changed = dict(loop.changes)
         if loop.precision:
             changed["precision"] = Precision(loop.precision)
         try:
-            return model_of(recapture(step.batch_size, **changed), way)
+            return model_of(recapture(batch_size, **changed), way)
         except CaptureError:
             return None
 

@@ -182,8 +182,9 @@ def model_input(
             for asked, step in zip(every, captured_with_notice(every, process=process), strict=True)
         ]
 
-    def in_loop(base: "Request", loop: "Loop") -> CapturedModel | None:
-        asked = msgspec.convert(msgspec.to_builtins(base) | loop.changes, Request)
+    def in_loop(base: "Request", loop: "Loop", batch_size: int) -> CapturedModel | None:
+        changes = {**loop.changes, "batch_size": batch_size}
+        asked = msgspec.convert(msgspec.to_builtins(base) | changes, Request)
         try:
             (step,) = captured_with_notice((asked,), process=process)
         except CaptureError:

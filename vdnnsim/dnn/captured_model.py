@@ -17,7 +17,8 @@ from vdnnsim.errors import ScenarioError
 from vdnnsim.files.messages import listed
 
 Capture: TypeAlias = Callable[[int], CapturedStep]
-CaptureLoop: TypeAlias = "Callable[[Loop], CapturedModel | None]"
+CaptureLoop: TypeAlias = "Callable[[Loop, int], CapturedModel | None]"
+"""Captures in another loop at a batch size."""
 CaptureLengths: TypeAlias = "Callable[[Sequence[int]], Sequence[CapturedModel]]"
 
 _LEAST = 2
@@ -84,7 +85,7 @@ class CapturedModel:
             capture: captures the model at another batch size.
             lengths: the model on sequences of other lengths.
             capture_lengths: captures it on sequences of other lengths.
-            capture_loop: captures it in another loop; returns None where that cannot be captured.
+            capture_loop: captures it in another loop at a batch; returns None where that cannot be captured.
             rounds: as the attribute.
             pipeline: as the attribute.
         """
@@ -95,7 +96,7 @@ class CapturedModel:
         self._capture, self._capture_lengths, self._capture_loop = capture, capture_lengths, capture_loop
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}
-        self._loops: dict[Loop, CapturedModel | None] = {}
+        self._loops: dict[tuple[Loop, int], CapturedModel | None] = {}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
         self._line: Line | Difference | None = None
 
@@ -139,11 +140,12 @@ class CapturedModel:
         """Whether it may be captured in other loops."""
         return self._capture_loop is not None
 
-    def in_loop(self, loop: Loop) -> "CapturedModel | None":
-        """Return the model in another loop; None where it cannot be captured."""
-        if loop not in self._loops:
-            self._loops[loop] = None if self._capture_loop is None else self._capture_loop(loop)
-        return self._loops[loop]
+    def in_loop(self, loop: Loop, batch_size: int | None = None) -> "CapturedModel | None":
+        """Return the model in another loop, captured at its own or another batch; None where it cannot be captured."""
+        key = loop, batch_size or self.base.batch_size
+        if key not in self._loops:
+            self._loops[key] = None if self._capture_loop is None else self._capture_loop(*key)
+        return self._loops[key]
 
     def at_tokens(self, tokens: int) -> "CapturedModel":
         """Return the model on sequences of another length.

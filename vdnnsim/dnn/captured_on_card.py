@@ -77,11 +77,12 @@ class CapturedOnCard(CapturedModel):
     def can_be_in_any_loop(self) -> bool:
         return self._original.can_be_in_any_loop
 
-    def in_loop(self, loop: Loop) -> CapturedModel | None:
-        if loop not in self._loops:
-            found = self._original.in_loop(loop)
-            self._loops[loop] = None if found is None else CapturedOnCard(found, self._capability)
-        return self._loops[loop]
+    def in_loop(self, loop: Loop, batch_size: int | None = None) -> CapturedModel | None:
+        key = loop, batch_size or self.base.batch_size
+        if key not in self._loops:
+            found = self._original.in_loop(*key)
+            self._loops[key] = None if found is None else CapturedOnCard(found, self._capability)
+        return self._loops[key]
 
     def at_lengths(self, lengths: Sequence[int]) -> tuple[CapturedModel, ...]:
         return tuple(CapturedOnCard(each, self._capability) for each in self._original.at_lengths(lengths))

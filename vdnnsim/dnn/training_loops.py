@@ -235,9 +235,12 @@ def fits_but_for_update(step: CapturedStep, room_bytes: float) -> bool:
     return max((held for held, each in pairs if each.phase is not Phase.UPDATE), default=0) <= room_bytes
 
 
-def slices_of(step: CapturedStep, room_bytes: int) -> int | None:
-    """Return into how many slices of its tokens a loss may be cut; None where it takes little, or is not known."""
-    nbytes = logits_bytes(step)
+def slices_of(step: CapturedStep, room_bytes: int, parts: int = 1) -> int | None:
+    """Return into how many slices of its tokens a loss may be cut; None where it takes little, or is not known.
+
+    Of so many parts of the batch, the loss of one.
+    """
+    nbytes = logits_bytes(step) // parts
     if _LIVE * nbytes <= LARGE * room_bytes:
         return None
     slices = _FEWEST

@@ -15,8 +15,11 @@ from msgspec.structs import replace
 
 from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_sizes import has_pairs
+from vdnnsim.dnn.checkpointed_blocks import CheckpointedBlocks
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.dnn.training_loops import Loop, fits_but_for_update, lighter_loops
+from vdnnsim.dnn.training_loops import Loop, fits_but_for_update, lighter_loops, slices_of
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.pytorch import cached_casts_bytes
@@ -136,6 +139,11 @@ class _Asking:
         if not model.can_be_in_any_loop:
             self.lacking.append(loop)
             return
+        if loop.checkpointing and self.replays.workload.part_size > 1:
+            blocks = CheckpointedBlocks.of(self.replays.workload.captured)
+            if blocks.least_bytes > self.replays.room_bytes:
+                yield from self._in_parts(model, loop, blocks)
+                return
         replays, budget = replace_in(self.replays, loop=loop), self.replays.budget
         asked = replays.untried(PLAIN, replays.scenario)
         if budget.lacks(asked, budget.capturing(replays.operations, loop) + replays.operations):
@@ -161,6 +169,35 @@ class _Asking:
         yield from self._grown(replays)
         if loop.checkpointing and not any(way.fits for way in self.done):
             yield from self._micro_batches(replays, PLAIN)
+
+    def _in_parts(self, model: CapturedModel, loop: Loop, blocks: CheckpointedBlocks) -> Iterator[Way]:
+        """Yield a loop with checkpoints that has no room for the whole batch, captured as a micro-batch, if none fits.
+
+        It is the largest one for which there is room by an estimate, or a single sample; its loss needs fewer slices.
+        """
+        if any(way.fits for way in self.done):
+            return
+        replays, budget = self.replays, self.replays.budget
+        size, step = replays.workload.part_size, replays.workload.captured
+        left_bytes = replays.room_bytes / _MARGIN - replays.held_bytes
+        divisors = (parts for parts in range(2, size) if size % parts == 0)
+        parts = next((each for each in divisors if blocks.growing_bytes <= each * left_bytes), size)
+        if loop.loss_chunks:
+            loop = replace(loop, loss_chunks=slices_of(step, replays.room_bytes, parts))
+        asked = replace_in(replays, loop=loop).untried_parts(PLAIN, parts)
+        if budget.lacks(asked, budget.capturing(replays.operations, loop) + 2 * replays.operations):
+            yield asked
+            return
+        budget.loops.add(loop)
+        for each in dict.fromkeys((loop, replace(loop, loss_chunks=None))):
+            part = model.in_loop(each, size // parts)
+            if part is not None:
+                there = replace_in(replays, loop=each, scenario=replace_in(replays.scenario, captured=part))
+                self.loops.append(there)
+                found = there.without_limit.divided(PLAIN, parts)
+                yield replace(found, has_fewer_pairs=has_pairs(step, part.base))
+                return
+            self.lacking.append(each)
 
     def _policies(self, replays: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
         """Yield policies that were not asked about."""

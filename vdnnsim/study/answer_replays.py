@@ -215,9 +215,7 @@ class AnswerReplays:
 
     def divided(self, name: str, parts: int) -> Way:
         """Replay a policy for so many parts of the batch, in a plain loop; another needs a second capture."""
-        batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
-        asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
-        asked = msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
+        asked = self.untried_parts(name, parts)
         model, lines = self.scenario.captured, self.budget.lines
         is_captured = model is None or not model.can_be_of_any_batch or model.batches or self.loop in lines
         captures = 0 if is_captured else self.budget.capturing(self.operations)
@@ -225,6 +223,12 @@ class AnswerReplays:
         if not found.untried:
             lines.add(self.loop)
         return found
+
+    def untried_parts(self, name: str, parts: int) -> Way:
+        """Return a policy for so many parts of the batch as it is before it is tried."""
+        asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
+        batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
+        return msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
 
     def _divided(self, name: str, asked: Way) -> Way:
         scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds

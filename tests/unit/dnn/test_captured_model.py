@@ -191,7 +191,7 @@ def test_other_batches_loops_and_lengths_are_captured_once_for_both() -> None:
         captured.append(batch_size)
         return step(batch_size)
 
-    def in_loop(loop: Loop) -> CapturedModel:
+    def in_loop(loop: Loop, _batch_size: int) -> CapturedModel:
         captured.append(loop)
         return CapturedModel(step(4))
 
@@ -221,7 +221,7 @@ def test_other_batches_loops_and_lengths_are_captured_once_for_both() -> None:
 
 
 def test_a_loop_that_cannot_be_captured_cannot_on_the_other_card() -> None:
-    there = CapturedOnCard(CapturedModel(step(4), capture_loop=lambda _: None), ADA)
+    there = CapturedOnCard(CapturedModel(step(4), capture_loop=lambda *_: None), ADA)
     assert there.in_loop(Loop(checkpointing="full")) is None
 
 

@@ -17,7 +17,7 @@ NARROW = "adamw8bit"
 AUTOCAST = Precision.AMP_BFLOAT16
 
 
-def in_loop(loop: Loop) -> CapturedModel:
+def in_loop(loop: Loop, _batch_size: int) -> CapturedModel:
     return CapturedModel(linear(loop.optimizer or "adamw", in_backward=bool(loop.in_backward)))
 
 
@@ -66,8 +66,8 @@ def test_loops_that_cannot_be_captured_are_named() -> None:
 def test_a_loss_that_cannot_be_cut_leaves_the_other_loops() -> None:
     """Logits of 256 KiB for each of 20 tokens are much of 64 MiB; the first capture with slices fails."""
 
-    def captured(loop: Loop) -> CapturedModel | None:
-        return None if loop.loss_chunks else in_loop(loop)
+    def captured(loop: Loop, batch_size: int) -> CapturedModel | None:
+        return None if loop.loss_chunks else in_loop(loop, batch_size)
 
     _, made = answered(asked(CapturedModel(linear(tokens=20), capture_loop=captured), 64 * MIB))
     tried = {str(way.loop) for way in made.ways}

@@ -83,7 +83,7 @@ def test_expandable_segments_are_tried_against_pieces() -> None:
 
 def test_expandable_segments_are_tried_in_another_loop() -> None:
     """Whose step is the same; with budget for its capture and replay alone, not so far."""
-    model = CapturedModel(with_gaps(), capture_loop=lambda _: CapturedModel(with_gaps()))
+    model = CapturedModel(with_gaps(), capture_loop=lambda *_: CapturedModel(with_gaps()))
     scenario = replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH)
     result, loop = run_scenario(scenario), Loop(checkpointing="full")
     assert first_line(result).startswith(
@@ -134,7 +134,7 @@ def test_checkpoints_of_blocks_are_tried_in_micro_batches_where_nothing_fits() -
     The loop is captured and replayed in either case, micro-batches with budget for a second capture.
     """
     model, loop = CapturedModel(chain(20_000), chain(10_000)), Loop(checkpointing="full")
-    scenario = asked(CapturedModel(chain(20_000), chain(10_000), capture_loop=lambda _: model), MIB)
+    scenario = asked(CapturedModel(chain(20_000), chain(10_000), capture_loop=lambda *_: model), MIB)
     result = run_scenario(scenario)
     step = len(chain().operations)
     for operations, has_fitting, found in (
@@ -167,7 +167,7 @@ def test_a_fused_update_is_tried_before_checkpoints_where_the_rest_fits(mib: int
         for each in step.storages
     )
     step, asked_for = msgspec.structs.replace(step, storages=tuple(storages)), list[Loop]()
-    answered(asked(CapturedModel(step, capture_loop=asked_for.append), mib * MIB))
+    answered(asked(CapturedModel(step, capture_loop=lambda loop, _: asked_for.append(loop)), mib * MIB))
     kinds = [bool(each.checkpointing) for each in asked_for if each.is_exact and not each.in_backward]
     assert kinds == are_checkpointed
 

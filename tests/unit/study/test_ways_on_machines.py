@@ -82,13 +82,13 @@ def test_a_step_is_captured_for_each_card() -> None:
 
 def test_only_what_computes_the_same_is_tried() -> None:
     """In a 16th of a MiB no policy fits; no smaller batch is tried, and no loop with states of 8 bits."""
-    single = CapturedModel(chain(20_000), capture_loop=lambda _: CapturedModel(chain(20_000)))
+    single = CapturedModel(chain(20_000), capture_loop=lambda *_: CapturedModel(chain(20_000)))
     scenario = replace(asked(single, MIB), captured=single)
     (unfit,) = rank_by_ways(scenario, [card(MIB // 16)], TYPES).unfit
     assert " would hold " in unfit.reason
     loops: list[Loop] = []
 
-    def in_loop(loop: Loop) -> CapturedModel:
+    def in_loop(loop: Loop, _batch_size: int) -> CapturedModel:
         loops.append(loop)
         return CapturedModel(msgspec.structs.replace(chain(20_000), optimizer=loop.optimizer or "adamw"))
 

@@ -1,0 +1,58 @@
+"""Checkpoints of each block where they have no room for the whole batch: captured as micro-batches at once."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.answers import TYPES, answered, asked, of
+from tests.trained_steps import MIB, blocks
+from vdnnsim.analysis.answer import Change
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.study.answer import _Asking
+from vdnnsim.study.answer_replays import AnswerReplays
+from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
+
+
+def model(captured: list[tuple[Loop, int]]) -> CapturedModel:
+    def in_loop(loop: Loop, batch_size: int) -> CapturedModel:
+        captured.append((loop, batch_size))
+        return CapturedModel(blocks(batch_size, checkpointed=True))
+
+    return CapturedModel(blocks(16), capture=blocks, capture_loop=in_loop)
+
+
+CHECKPOINTS = Loop(checkpointing="full")
+
+
+@pytest.mark.parametrize(("mib", "batch_size", "fits"), [(56, 2, True), (20, 1, False), (212, 16, False)])
+def test_the_largest_part_with_room_is_captured_or_a_single_sample(mib: int, batch_size: int, fits: bool) -> None:  # noqa: FBT001 - of the table
+    """Of 56 MiB 53.3 are sure, 51.2 of them without gaps; beside 16 of weights and gradients 256 / 8 fit, not / 4.
+
+    In parts of two 16 + 16 of inputs, 16 of a block with its gradients, and 2 of a gradient are live: 50. Of 20 MiB 2.3
+    are left, less than the 16 of a sample. Of 212 MiB 201.9 are sure: more than the 200 that the whole batch takes at
+    the least, so that is captured. Without checkpoints a sample takes more than 40.
+    """
+    captured: list[tuple[Loop, int]] = []
+    _, made = answered(asked(model(captured), mib * MIB))
+    assert captured[0] == (CHECKPOINTS, batch_size)
+    change = Change.POLICY if batch_size == 16 else Change.MICRO_BATCHES
+    way = next(way for way in of(made, change) if way.loop == CHECKPOINTS)
+    assert (way.batch_size, way.rounds, way.fits) == (batch_size, 16 // batch_size, fits)
+
+
+def test_a_micro_batch_with_checkpoints_is_captured_within_a_capture_and_two_replays() -> None:
+    """Without budget it is a way that was not tried; where something fits there is none."""
+    captured: list[tuple[Loop, int]] = []
+    scenario = asked(model(captured), 56 * MIB)
+    result, operations = run_scenario(scenario), len(blocks(16).operations)
+    for budget, has_fitting, tried in (
+        ((CAPTURED + 2) * operations, False, [True]),
+        (0, False, [False]),
+        (0, True, []),
+    ):
+        asking = _Asking(AnswerReplays.begin(scenario, result, TYPES, ReplayBudget(budget)))
+        if has_fitting:
+            whole = asking.replays.without_limit.plain("pytorch")
+            asking.done.append(replace(whole, held_bytes=1))
+        assert [not way.untried for way in asking._in_loop(CHECKPOINTS)] == tried  # noqa: SLF001
