@@ -21,8 +21,6 @@ from vdnnsim.cli import cli
 from vdnnsim.errors import PlanWarning, VdnnsimError
 
 ROOT = Path(__file__).parents[2]
-
-
 TRAIN = """
 import subprocess, sys, torch
 print(subprocess.check_output([sys.executable, "-c", "print('of a process of its own')"], text=True))
@@ -39,37 +37,30 @@ for _ in range(4):
 """
 
 
+def applied(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "vdnnsim", "apply", *arguments]
+    settings = os.environ | environment
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=settings)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     runpy.run_path(str(script))
     expected = capsys.readouterr().out
     options = ["--hardware", "rtx_4090", "--policy", "save_on_cpu"]
-    done = subprocess.run(
-        [sys.executable, "-m", "vdnnsim", "apply", *options, "--", sys.executable, "-m", "train"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(torch.get_num_threads())},
+    threads = str(torch.get_num_threads())
+    done = applied(
+        tmp_path, *options, "--", sys.executable, "-m", "train", PYTHONPATH=str(ROOT), OMP_NUM_THREADS=threads
     )
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
     assert "vdnnsim: save_on_cpu(p): " in done.stderr
     assert "vdnnsim: step 3: forward and backward took " in done.stderr
 
 
-def test_the_environment_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/mine")
+def test_the_environment_of_the_program() -> None:
     told = 'import os; print(*map(os.environ.get, ("PYTHONPATH", "VDNNSIM_APPLY")), sep="\\n"); raise SystemExit(7)'
-    done = subprocess.run(
-        [sys.executable, "-m", "vdnnsim", "apply", "--real", "--", sys.executable, "-c", told],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = applied(ROOT, "--real", "--", sys.executable, "-c", told, PYTHONPATH="/mine")
     assert (done.returncode, done.stderr) == (7, "")
     path, asked = done.stdout.splitlines()
     first, second = path.split(os.pathsep)

@@ -107,7 +107,9 @@ def check(wanted: Program, within: float) -> None:
     with split layers also on one of 20 MiB.
     """
     assert wanted.layout is not None
+    clear()
     allocated, reserved, collectives = counted(wanted)
+    clear()
 
     step = captured(wanted)
     found = predicted(step)

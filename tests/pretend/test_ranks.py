@@ -1,8 +1,6 @@
 """A rank of several on a pretended GPU, where PyTorch's own code runs in its fake process group, and its replay."""
 
 import dataclasses
-import gc
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torch import nn
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Program
 from tests.calibration.capture import ranks
-from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, check, clear
+from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, check
 from vdnnsim.units import Precision
 
 pytestmark = pytest.mark.pretend
@@ -35,13 +33,6 @@ class Decoder(nn.Module):
             x = layer(x)
         logits: torch.Tensor = self.head(x)
         return logits
-
-
-@pytest.fixture(autouse=True)
-def empty() -> Iterator[None]:
-    clear()
-    yield
-    gc.collect()
 
 
 def asked(

@@ -1,7 +1,5 @@
 """Ranks of eight models of transformers on a pretended GPU, and their replays."""
 
-import gc
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,7 +8,7 @@ import torch
 
 from calibration.capture.losses import AssumedLoss
 from tests.calibration.capture import ranks
-from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, check, clear
+from tests.pretend.rank_peaks import TOKENS, WIDTH, WORDS, check
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.units import Precision
 
@@ -18,13 +16,6 @@ pytestmark = pytest.mark.pretend
 
 SIZES: dict[str, Any] = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 16}
 WIDE = SIZES | {"intermediate_size": 4 * WIDTH, "vocab_size": WORDS}
-
-
-@pytest.fixture(autouse=True)
-def empty() -> Iterator[None]:
-    clear()
-    yield
-    gc.collect()
 
 
 def of_transformers(name: str) -> Any:  # noqa: ANN401 - a model; its library has no types here
@@ -93,4 +84,3 @@ def test_ranks_of_eight_models(name: str, layouts: str, subtests: pytest.Subtest
             )
             with subtests.test(layout=layout, position=position):
                 check(wanted, 0.01 if parsed.is_replicated and parsed.tensor == 1 else 0.08)
-            clear()
