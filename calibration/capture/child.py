@@ -91,8 +91,13 @@ def _imported_files() -> dict[str, str]:
     return {file: file_sha256(file) for file in sorted(filter(_is_of_user, filter(None, files)))}
 
 
-@cache
 def _is_of_user(file: str) -> bool:
+    return not file.startswith(_not_of_user())
+
+
+@cache
+def _not_of_user() -> tuple[str, ...]:
+    """Return the folders of installed modules and of ours, as thousands of files begin."""
     places = sysconfig.get_paths()
     installed = [Path(places[each]) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return not any(Path(file).is_relative_to(each) for each in (*installed, _OURS / "calibration", _OURS / "vdnnsim"))
+    return tuple(f"{each}{os.sep}" for each in (*installed, _OURS / "calibration", _OURS / "vdnnsim"))
