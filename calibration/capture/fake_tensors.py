@@ -107,11 +107,16 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
             return fake
 
         fake_args, fake_kwargs = args, dict(kwargs)
-        if all(isinstance(each, FakeTensor) for each in tensors_in((args, kwargs))):
-            if func._schema.is_mutable and not func._schema.returns:  # noqa: SLF001
-                # Updates of lists of tensors, as optimizers make them, have neither results nor new shapes.
-                return None
-        else:
+        has_real = not all(isinstance(each, FakeTensor) for each in tensors_in((args, kwargs)))
+        if has_real and func._schema.is_mutable and func is not _FINDS_INFINITY:  # noqa: SLF001
+            # Else a scaler would skip the optimizer's step.
+            for tensor, is_written in operands_of(func, args, kwargs):
+                if is_written:
+                    self.overwrite(tensor)
+        if func._schema.is_mutable and not func._schema.returns:  # noqa: SLF001
+            # Updates of lists of tensors, as optimizers make them, have neither results nor new shapes.
+            return None
+        if has_real:
             fake_args, fake_kwargs = with_leaves_replaced(torch.Tensor, to_fake, (args, dict(kwargs)))
         if func is _GROUPED_PRODUCT:
             with self._fake:
@@ -122,11 +127,6 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
             result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
         elif layout := _NORMALIZATIONS_BACKWARD.get(name_of(func)):
             result = _with_gradient_like(arguments_of(func, fake_args, fake_kwargs)["input"], layout, result)
-        # Else a scaler would skip the optimizer's step.
-        if originals and func._schema.is_mutable and func is not _FINDS_INFINITY:  # noqa: SLF001
-            for tensor, is_written in operands_of(func, args, kwargs):
-                if is_written and not isinstance(tensor, FakeTensor):
-                    self._overwritten[tensor.untyped_storage()] = True
         return tree_map_only(torch.Tensor, lambda each: originals.get(id(each), each), result) if originals else result
 
     def _check_rows(self, weight: torch.Tensor, indices: torch.Tensor) -> None:
