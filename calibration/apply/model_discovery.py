@@ -2,10 +2,11 @@
 
 import gc
 from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from calibration.capture.wrapped import is_sharded, refuse_compiled
 from vdnnsim.errors import CaptureError
@@ -120,17 +121,30 @@ def _storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
     return {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
 
 
-def trained_by(loss: torch.Tensor) -> set[int]:
-    """Return the identities of the parameters that a loss has gradients of."""
-    found, seen = set[int](), set[Any]()
-    wanted = [loss.grad_fn]
-    while wanted:
-        node = wanted.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.add(id(variable))
-        wanted.extend(each for each, _ in node.next_functions)
-    return found
+class LossGraph(NamedTuple):
+    """What autograd would reach from a loss: identities of parameters, and sequence numbers of its nodes."""
+
+    parameters: set[int]
+    nodes: set[int]
+
+    @classmethod
+    def of(cls, loss: torch.Tensor) -> "LossGraph":
+        found, seen = cls(set(), set()), set[Any]()
+        wanted = [loss.grad_fn]
+        while wanted:
+            node = wanted.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if variable is not None:
+                found.parameters.add(id(variable))
+            found.nodes.add(node._sequence_nr())  # noqa: SLF001 - there is no public one
+            wanted.extend(each for each, _ in node.next_functions)
+        return found
+
+
+def nodes_of(result: object) -> frozenset[int]:
+    """Return the sequence numbers of the nodes that made tensors."""
+    tensors = (each for each in tree_leaves(result) if isinstance(each, torch.Tensor))
+    return frozenset(each.grad_fn._sequence_nr() for each in tensors if each.grad_fn)  # noqa: SLF001 - as above

@@ -18,11 +18,11 @@ from torch.utils._pytree import tree_leaves
 
 from calibration.apply.loss import DownstreamLoss, LossRecorder, RecordedLoss
 from calibration.apply.model_discovery import (
+    LossGraph,
     is_updated_in_backward,
     name_of,
     optimizers_of,
     refuse_other_kinds,
-    trained_by,
 )
 from calibration.apply.script_models import Applied, Called, ScriptModels, TrainedModel, shapes_of, train_separately
 from calibration.apply.unplanned_offload import saving_on_host
@@ -120,7 +120,7 @@ class Script:
         if returned:
             number = self._recorder.returned(*returned)
             with self._refusing():
-                self._calls.append(Called.of(module, number, args, kwargs, sum(self._saved.values())))
+                self._calls.append(Called.of(module, number, returned[0], args, kwargs, self._saved.values()))
         self._recorder.is_recording = True
 
     def _note_saved(self, storage: torch.UntypedStorage) -> None:
@@ -170,8 +170,10 @@ class Script:
             if self._models:
                 return
             raise CaptureError("the first backward: does not begin at a scalar, expected a loss")
-        trained = trained_by(loss)
-        used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
+        graph = LossGraph.of(loss)
+        trained = [each for each in self._calls if not graph.parameters.isdisjoint(map(id, each.module.parameters()))]
+        # Not those for their result alone. A view that was written over has another node.
+        used = [each for each in trained if not graph.nodes.isdisjoint(each.nodes)] or trained
         unknown = [each for each in used if id(each.model) not in self._models]
         if len(used) == 1 and unknown:
             (found,) = used
@@ -183,7 +185,8 @@ class Script:
         elif len(unknown) == len(used) and not self._models:
             recorder.loss(loss)
             raise _too_many(used)
-        self._calls = [each for each in self._calls if each not in used]
+        models = [each.model for each in used]
+        self._calls = [each for each in self._calls if each.model not in models]
         # This backward is between their forward and backward.
         self._models.note_outer(each.model for each in self._calls)
         if not self._calls:

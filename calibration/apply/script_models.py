@@ -11,7 +11,14 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.apply.loss import DownstreamLoss, RecordedLoss
-from calibration.apply.model_discovery import beside_bytes, has_untrained, kept_for, optimizers_of, precision_of
+from calibration.apply.model_discovery import (
+    beside_bytes,
+    has_untrained,
+    kept_for,
+    nodes_of,
+    optimizers_of,
+    precision_of,
+)
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import within_ddp
 from vdnnsim.units import Precision
@@ -36,20 +43,24 @@ class Called:
 
     Attributes:
         output: its number among those of the recorder.
+        nodes: of its output, by sequence numbers.
     """
 
     module: nn.Module
     output: int
+    nodes: frozenset[int]
     precision: Precision
     shapes: Shapes
     saved_bytes: int
     _inputs: list[weakref.ref[torch.UntypedStorage]]
 
     @classmethod
-    def of(cls, module: nn.Module, output: int, args: object, kwargs: object, saved_bytes: int) -> "Called":
+    def of(
+        cls, module: nn.Module, output: int, result: object, args: object, kwargs: object, saved: Iterable[int]
+    ) -> "Called":
         tensors = _tensors_among(args, kwargs)
         shapes, inputs = shapes_of(args, kwargs), [weakref.ref(each.untyped_storage()) for each in tensors]
-        return cls(module, output, precision_of(module), shapes, saved_bytes, inputs)
+        return cls(module, output, nodes_of(result), precision_of(module), shapes, sum(saved), inputs)
 
     @property
     def model(self) -> nn.Module:

@@ -135,6 +135,25 @@ def test_steps_that_differ(name: str, steps: int, left: list[bool]) -> None:
     assert len(said) == any(left)
 
 
+def of_an_attack(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    """Train on inputs moved along their gradient, after a call whose result alone is wanted."""
+    given = batch().requires_grad_()
+    model(given.detach())
+    (slope,) = torch.autograd.grad(model(given).logsumexp(-1).sum(), given)
+    result: Tensor = nn.CrossEntropyLoss()(model(given + slope.sign()), labels())
+    return updated(result, optimizer)
+
+
+@pytest.mark.filterwarnings("ignore:the plan of")
+def test_calls_that_are_no_part_of_the_loss_are_no_reason_to_refuse() -> None:
+    """The first backward follows three calls of the model, of which one made the loss. The input has a gradient."""
+    expected = losses(of_an_attack)
+    with watched() as script:
+        found = losses(of_an_attack)
+    assert alike(expected, found)
+    assert len(script.plans) == 1
+
+
 def test_a_compiled_function_runs_eagerly_and_its_model_is_planned() -> None:
     """The bits are those of an eager step; it is said once that it is one."""
 
