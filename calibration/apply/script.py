@@ -185,8 +185,7 @@ class Script:
         elif len(unknown) == len(used) and not self._models:
             recorder.loss(loss)
             raise _too_many(used)
-        models = [each.model for each in used]
-        self._calls = [each for each in self._calls if each.model not in models]
+        self._calls = [each for each in self._calls if all(each.model is not one.model for one in used)]
         # This backward is between their forward and backward.
         self._models.note_outer(each.model for each in self._calls)
         if not self._calls:
