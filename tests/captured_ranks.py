@@ -7,6 +7,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.collective import Collective, CollectiveKind
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import BufferKind, Role
 
 
@@ -60,6 +61,15 @@ def sharded() -> CapturedStep:
         for number, each in enumerate(step.storages)
     )
     return msgspec.structs.replace(step, storages=tuple(storages))
+
+
+def counted(step: CapturedStep, flop: dict[str, int]) -> CapturedStep:
+    """Return a step whose products have so many FLOPs, by module."""
+    operations = (
+        msgspec.structs.replace(each, flop={Arithmetic.PRODUCT: flop[step.path_of(each)]} if each.work else {})
+        for each in step.operations
+    )
+    return msgspec.structs.replace(step, operations=tuple(operations))
 
 
 def gathering(*, again: bool = True) -> CapturedStep:

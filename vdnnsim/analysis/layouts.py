@@ -1,19 +1,26 @@
 """Layouts of one model over several GPUs, in order of throughput."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from vdnnsim.cost.trust import Trust
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
-from vdnnsim.dnn.step import BufferKind, Step
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.plans.operations import Communicate
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.units import ElementType
 
-_FORWARDS_OF_A_STEP = 3
+_FORWARDS_OF_A_STEP: Final = 3
 """Backward takes twice the FLOPs of forward: one product each for the gradients of inputs and of weights."""
+_LARGE: Final = 0.05
+"""Share of the FLOPs of a rank from which on a module is named."""
+_INDEX: Final = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +45,14 @@ class Setup:
         return self.micro_batches if self.layout and parse_layout(self.layout).takes_all else 1
 
     @property
+    def spread(self) -> str:
+        """Layout and micro-batches: `pp=2,fsdp=4, 4 micro-batches`."""
+        return (self.layout or "one GPU") + (f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else "")
+
+    @property
     def label(self) -> str:
         """All in words: `fsdp=8, selective checkpoints`."""
-        parts = f"{self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        blocks = "" if self.checkpointing == "none" else f"{self.checkpointing} checkpoints"
-        return ", ".join(filter(None, (self.layout or "one GPU", parts, blocks)))
+        return self.spread + ("" if self.checkpointing == "none" else f", {self.checkpointing} checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +65,12 @@ class Ranked:
         communication_s: of collectives, in part beside kernels.
         exposed_s: the compute stream waits for collectives, or has ended before them.
         bubble_s: it waits for other stages of a pipeline, or for their end; as the other times the mean of all ranks.
-        flop_ratio: model FLOPs utilization (MFU): FLOPs without recomputation over those of the GPU at its peak in that
-            time; None where the profile has no peak of the type, or convolutions take fewer FLOPs than are counted.
+        flop_ratio: model FLOPs utilization (MFU): FLOPs of the model without recomputation, once where several ranks
+            compute them, over those of all GPUs at their peak in that time; None where the profile has no peak of the
+            type, or convolutions take fewer FLOPs than are counted.
         asked_bytes, reserved_bytes, held_bytes: peaks of one rank, allocated, reserved, and of the process.
         peak_by_kind: what is allocated at the peak, of the rank that allocates most.
+        repeated: modules that several ranks compute whole, with their shares of the FLOPs of a rank.
     """
 
     setup: Setup
@@ -75,6 +87,7 @@ class Ranked:
     bubble_s: float = 0.0
     update_s: float = 0.0
     peak_by_kind: tuple[tuple[BufferKind, int], ...] = ()
+    repeated: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def other_s(self) -> float:
@@ -139,9 +152,38 @@ def rate_unit(rankings: Sequence[LayoutRanking]) -> str:
     return f"{'tokens' if sample.tokens else sample.names}/s per GPU"
 
 
-def model_flop(step: Step) -> int:
-    """Return the FLOPs of a training step of one rank, without recomputation: three times those of forward."""
-    return _FORWARDS_OF_A_STEP * sum(each.all_flop for each in step.operations if each.phase is Phase.FORWARD)
+def flop_by_module(steps: Sequence[CapturedStep], samples: float) -> dict[str, float]:
+    """Return the FLOPs of all ranks for a sample, without recomputation: three times those of forward.
+
+    They are by module, as `layers.*.up_proj`, for stages number their blocks anew.
+
+    Args:
+        steps: of a rank, or of each rank of a pipeline.
+        samples: of them, for each GPU.
+    """
+    found = defaultdict[str, float](float)
+    for step in steps:
+        for each in step.operations:
+            if each.phase is Phase.FORWARD:
+                flop = _FORWARDS_OF_A_STEP * each.all_flop / (len(steps) * samples)
+                # A stage holds its part of the model as `model`.
+                path = step.path_of(each).removeprefix("model." if step.pipeline > 1 else "")
+                found[_INDEX.sub("*", path)] += flop
+    return found
+
+
+def repeated_modules(model: Mapping[str, float], ranks: Mapping[str, float], splits: int) -> dict[str, float]:
+    """Return large modules that ranks which split layers compute whole, with their shares of the FLOPs of a rank.
+
+    Args:
+        model: FLOPs for a sample by module, where no layer is split.
+        ranks: the same of all ranks.
+        splits: ranks that train the same samples.
+    """
+    # All together compute a split module once, another `splits` times; the root lies between the two.
+    whole = (path for path, flop in ranks.items() if flop > model.get(path, flop) * splits**0.5)
+    shares = {path: ranks[path] / sum(ranks.values()) for path in whole}
+    return {path: share for path, share in shares.items() if share >= _LARGE}
 
 
 def last_collectives_seconds(trace: IterationTrace) -> float:

@@ -6,6 +6,7 @@ from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.layouts import LayoutRanking, Setup, gpu_rates, rate_unit
+from vdnnsim.files.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Code, Document, Heading, plain_table, titled_table
 from vdnnsim.report.findings import shared
@@ -24,9 +25,10 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "iteration_s": "seconds of a step",
     "server_samples_per_s": "samples per second of all GPUs",
     "tokens_per_s": "tokens per second of one GPU; empty for images",
-    "flop_ratio": "model FLOPs utilization (MFU): FLOPs without recomputation over what the GPU can do at its peak in "
-    "the type in which products are computed, tf32 for convolutions of float32; empty where there is no such peak, or "
-    "where convolutions by Winograd's method take fewer FLOPs than are counted",
+    "flop_ratio": "model FLOPs utilization (MFU): FLOPs of the model without recomputation, once where several ranks "
+    "compute them, over what all GPUs can do at their peak in the type in which products are computed, tf32 for "
+    "convolutions of float32; empty where there is no such peak, or where convolutions by Winograd's method take fewer "
+    "FLOPs than are counted",
     "kernel_s": "seconds of kernels on the compute stream",
     "update_s": "seconds of those that update parameters: of all on each rank in ddp, of a shard elsewhere",
     "communication_s": "seconds of collectives, in part beside kernels",
@@ -114,9 +116,19 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     refusals = (f"{'; '.join(labels)}: {reason}" for reason, labels in reasons.items())
     has_mfu = any(each.flop_ratio is not None for each in ranking.ranked)
     peak = (f"MFU is of the GPU's peak in {ranking.peak_type.value}.",) if has_mfu and ranking.peak_type else ()
-    answer = titled_table(what, table if rows else None, (), (title(ranking), *peak, *refusals))
+    repeated = shared((_repeated(each.repeated), each.setup.layout) for each in ranking.ranked if each.repeated)
+    whole = (f"{'; '.join(labels)}: {modules}" for modules, labels in repeated.items())
+    answer = titled_table(what, table if rows else None, (), (title(ranking), *peak, *whole, *refusals))
     shown = Document((*answer.blocks, *((Code(command),) if rows else ())))
     return ResultTable(tuple(LAYOUTS), layout_rows(ranking), shown)
+
+
+def _repeated(shares: Mapping[str, float]) -> str:
+    modules = listed([f"{path or 'the model itself'} ({percent(share, 0)})" for path, share in shares.items()])
+    return (
+        f"each rank of tp computes {modules} whole, with so much of its FLOPs; the model's tp_plan, or usual names, "
+        "would split it."
+    )
 
 
 def title(ranking: LayoutRanking) -> str:

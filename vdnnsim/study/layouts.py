@@ -5,7 +5,7 @@ fit, where the search begins with those that the first layout needs, and tries f
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
@@ -16,8 +16,9 @@ from vdnnsim.analysis.layouts import (
     Refused,
     Setup,
     communication_seconds,
+    flop_by_module,
     last_collectives_seconds,
-    model_flop,
+    repeated_modules,
     update_seconds,
 )
 from vdnnsim.analysis.memory import process_bytes
@@ -133,6 +134,7 @@ class _Trials:
         sharded: the last captured rank of `fsdp`.
         peak_type: in which products of the last layout that fits are computed.
         first_bytes: what the first layout that fits, or those before it, hold by level.
+        flop: of the model for a sample, by module, from the first layout that splits no layer.
     """
 
     profile: Profile
@@ -144,6 +146,7 @@ class _Trials:
     sample: Sample = IMAGE
     peak_type: ElementType | None = None
     first_bytes: dict[int, int] = field(default_factory=dict)
+    flop: dict[str, float] = field(default_factory=dict)
 
     def of(self, name: str) -> Ranked | Refused:
         """Return a layout with the fewest checkpoints that fit, or why none does."""
@@ -173,7 +176,14 @@ class _Trials:
         setup = Setup(name, CHECKPOINTING[level], together // parts, parts * self.micro_batches)
         try:
             step, *others = self.capture(setup)
-            found = _replayed((step, *others), setup, self.samples * self.micro_batches, self.profile)
+            ranks = flop_by_module((step, *others), self.samples * setup.captured_together / parts)
+            if not self.flop:
+                alone = Setup("", setup.checkpointing, self.samples)
+                self.flop = ranks if spread.tensor == 1 else flop_by_module(self.capture(alone), self.samples)
+            samples, sample_flop = self.samples * self.micro_batches, sum(self.flop.values())
+            found = _replayed((step, *others), setup, samples, sample_flop, self.profile)
+            if isinstance(found, Ranked) and spread.tensor > 1:
+                found = replace(found, repeated=repeated_modules(self.flop, ranks, spread.tensor))
         except (InputError, PlanError) as refusal:
             return Refused(setup, str(refusal))
         is_sequence = step.sample == "sequence"
@@ -218,7 +228,9 @@ def _held_bytes(layout: Layout, sharded: CapturedStep) -> int:
     return 3 * weights * layout.copies + states * (layout.copies if layout.data == "ddp" else 1)
 
 
-def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile: Profile) -> Ranked | Refused:
+def _replayed(
+    steps: Sequence[CapturedStep], setup: Setup, samples: int, sample_flop: float, profile: Profile
+) -> Ranked | Refused:
     policy, step = PyTorch(), steps[0]
     rounds = setup.micro_batches // setup.captured_together
     pipeline = steps if step.pipeline > 1 else ()
@@ -236,7 +248,7 @@ def _replayed(steps: Sequence[CapturedStep], setup: Setup, samples: int, profile
     metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
     peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
     origins = kernel_origins(planned.plans, simulator.cost_model)
-    flop_ratio = None if peak is None else rounds * fmean(map(model_flop, steps)) / (iteration_s * peak)
+    flop_ratio = None if peak is None else samples * sample_flop / (iteration_s * peak)
     stalls = [dict(each.stall_by_cause) for each in metrics]
     return Ranked(
         setup=setup,

@@ -32,7 +32,7 @@ def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
 
 def test_report_of_layouts(tmp_path: Path) -> None:
     """16 sequences of 1,000 tokens in 2 s are 8,000 tokens/s, 1,000 on each of eight GPUs; a quarter is waited."""
-    rows = ranked("fsdp=8", 2.0, 0.5), ranked("zero2=8", 4.0, 2.0)
+    rows = ranked("fsdp=8", 2.0, 0.5), replace(ranked("zero2=8", 4.0, 2.0), repeated={"head": 0.3})
     refused = tuple(Refused(Setup(name, "none", 2), "takes too much") for name in ("ddp=8", "zero1=8"))
     ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
     assert rows[0].other_s == pytest.approx(0.5)
@@ -50,6 +50,7 @@ def test_report_of_layouts(tmp_path: Path) -> None:
     assert len(written.files) == 5
     assert "vdnnsim run" in page
     assert "ddp=8; zero1=8: takes too much" in page
+    assert "zero2=8: each rank of tp computes head (30 %) whole" in page
     with house_style():
         (axes,) = layouts_figure(ranking, "llama").axes
     with house_style():

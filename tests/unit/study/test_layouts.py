@@ -1,22 +1,17 @@
 """Layouts over several GPUs, ranked by throughput."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from tests.captured_ranks import sharded, staged
+from tests.captured_ranks import counted, sharded, staged
 from tests.machines import shipped_profile
-from tests.toy import toy_trace
-from vdnnsim.analysis.layouts import LayoutRanking, Refused, Setup, last_collectives_seconds, model_flop
+from vdnnsim.analysis.layouts import LayoutRanking, Refused, Setup
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.samples import IMAGE
 from vdnnsim.errors import CaptureError
-from vdnnsim.plans.operations import Communicate, Stream
-from vdnnsim.policies.base import Base
 from vdnnsim.report.layouts import (
     SCALING,
     SCALING_WRITER,
@@ -207,15 +202,37 @@ def test_what_no_layout_changes_is_an_error() -> None:
     assert refused.reason == "net: inputs are missing"
 
 
-def test_flop_of_a_step() -> None:
-    """Recomputation does not count: forward of `sharded` has two products of no stated FLOPs."""
-    assert model_flop(sharded()) == 0
+def test_what_every_rank_of_tp_computes_counts_once() -> None:
+    """Eight ranks train 8 x 3 samples; each has an eighth of `fc1`, whose FLOPs are 80 for a sample, and all of `fc2`.
+
+    Those of `fc2` are 10, as many as of that eighth. MFU is in proportion to throughput, also where `tp` is tried
+    alone: then the model is captured on one GPU as well.
+    """
+    asked: list[str] = []
+
+    def capture(setup: Setup) -> tuple[CapturedStep]:
+        asked.append(setup.layout)
+        (step,) = captured(setup)
+        flop = {"fc1": 80 * setup.batch_size, "fc2": 10 * setup.batch_size}
+        if setup.layout == "tp=8":
+            flop["fc1"] //= 8
+        return (counted(step, flop),)
+
+    ranked = rank_layouts(8, ("fsdp=8", "tp=8"), 3, SERVER, capture).ranked
+    shares = {each.setup.layout: each.repeated for each in ranked}
+    assert shares == {"fsdp=8": {}, "tp=8": {"fc2": pytest.approx(0.5)}}
+    ratios = [each.flop_ratio / each.samples_per_s for each in ranked if each.flop_ratio]
+    assert ratios == [pytest.approx(ratios[0])] * 2
+    asked.clear()
+    (alone,) = rank_layouts(8, ("tp=8",), 3, SERVER, capture).ranked
+    assert asked == ["tp=8", ""]
+    assert alone == next(each for each in ranked if each.setup.layout == "tp=8")
 
 
 def test_peak_of_float32_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step in float32 without convolutions has its products in float32; more FLOPs than its peak are not believed."""
     for flop, ratio in ((0, 0.0), (10**30, None)):
-        monkeypatch.setattr(layouts, "model_flop", lambda _, flop=flop: flop)
+        monkeypatch.setattr(layouts, "flop_by_module", lambda *_, flop=flop: {"fc1": flop})
         ranking = rank_layouts(8, ("fsdp=8",), 1, SERVER, captured)
         assert ranking.peak_type is ElementType.FLOAT32
         assert ranking.ranked[0].flop_ratio == ratio
@@ -262,15 +279,3 @@ def test_throughput_by_number_of_gpus(tmp_path: Path) -> None:
     written = write_scaling(alone, scaling_table(alone, "m", ""), "m", (), tmp_path)
     assert {Path(each).name for each in written.files} == {"scaling.json", "scaling.md", "scaling.csv"}
     assert "fits on no other number" in scaling_title(rankings[:2])
-
-
-def test_collectives_behind_the_last_kernel_are_waited_for() -> None:
-    """A broadcast from 1.5 s to 4 s, a kernel that ends at 2 s: for 2 s nothing else runs. Without it none."""
-    broadcast = Communicate(0, Phase.UPDATE, "only", (), 0, None)
-    trace = toy_trace(Base(), 1)
-    plan = replace(trace.plan, operations=(*trace.plan.operations, broadcast))
-    (first, _), *_ = trace.kernels
-    kernel = replace(first, start_s=0.0, end_s=2.0)
-    sent = replace(first, operation=len(plan.operations) - 1, stream=Stream.COMMUNICATION, start_s=1.5, end_s=4.0)
-    assert last_collectives_seconds(replace(trace, plan=plan, spans=(kernel, sent))) == 2.0
-    assert last_collectives_seconds(replace(trace, spans=(kernel,))) == 0.0
