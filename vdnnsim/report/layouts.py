@@ -99,7 +99,7 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     header = ("layout", "checkpoints", "time", ranking.unit, "MFU", *waits, *_MEMORY)
     rows = [
         (
-            each.setup.layout,
+            each.setup.spread,
             each.setup.checkpointing,
             format_seconds(each.iteration_s),
             rate,
@@ -216,7 +216,7 @@ def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) ->
         shown.append(
             (
                 str(ranking.gpus),
-                best.setup.layout or "one GPU",
+                best.setup.spread,
                 best.setup.checkpointing,
                 format_seconds(best.iteration_s),
                 text,
