@@ -47,7 +47,7 @@ def text_of_request(request: Request, made: ProgramText, arguments: Arguments, l
         imports += _imports(request.inputs)
         sizes = (request.batch_size, *([request.tokens] if request.tokens else []))
         batch = f"{split_words(request.inputs)[1]}({', '.join(map(str, sizes))})"
-    known = ProgramText(tuple(dict.fromkeys(imports)), model, request.checkpointing, batch)
+    known = ProgramText(tuple(dict.fromkeys(imports)), model, request.checkpointing, batch, options=request.options)
     return text_of_call(arguments, loss, known)
 
 

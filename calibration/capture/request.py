@@ -13,7 +13,7 @@ from vdnnsim.dnn.captured_step import model_name
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
-from vdnnsim.files.messages import file_name, not_one_of, quote
+from vdnnsim.files.messages import file_name, not_one_of, options_text, quote
 from vdnnsim.units import Precision
 
 LIBRARIES: Final = ("torchvision", "timm", "transformers")
@@ -153,6 +153,25 @@ class Request(LoopOptions, frozen=True, kw_only=True):
         if self.config is None or self.config.name != "config.json" or self.config.parent.name not in {"", ".."}:
             return self.model
         return f"{self.config}:{_type_in(self.config) or self.config.resolve().parent.name or 'model'}"
+
+    @property
+    def options(self) -> str:
+        """Options of a command that says so of the model, but those of its batch, its checkpoints and its ranks."""
+        return options_text(
+            {
+                "image": self.image and "x".join(map(str, self.image)),
+                "tokens": self.tokens,
+                "inputs": self.inputs,
+                "mode": None if self.mode is Mode.TRAINING else self.mode.value,
+                "precision": self.precision.value,
+                "optimizer": self.optimizer,
+                "in_backward": self.in_backward,
+                "param_groups": None if self.param_groups == 1 else self.param_groups,
+                "loss_chunks": None if self.loss_chunks == 1 else self.loss_chunks,
+                "lora": self.lora,
+                "channels_last": self.channels_last,
+            }
+        )
 
     @property
     def short_name(self) -> str:

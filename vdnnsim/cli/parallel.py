@@ -1,6 +1,5 @@
 """The command `parallel`."""
 
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from vdnnsim.cli.model_options import TRIED_BY_RANK, captures_ranks
 from vdnnsim.cli.options import HARDWARE, MODELS, out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
-from vdnnsim.files.messages import quote
+from vdnnsim.files.messages import options_text, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,14 +167,8 @@ def _command(ranking: "LayoutRanking", model: str, hardware: str, words: "Mappin
     if not ranking.ranked:
         return ""
     setup = ranking.ranked[0].setup
-    options = {"--batch": setup.batch_size, **{f"--{name.replace('_', '-')}": each for name, each in words.items()}}
+    options = {"model": model, "batch": setup.batch_size, **words}
     checkpointing = None if setup.checkpointing == "none" else setup.checkpointing
-    options |= {"--accumulate": setup.micro_batches if setup.micro_batches > 1 else None}
-    options |= {"--parallel": setup.layout, "--checkpointing": checkpointing, "--hardware": hardware}
-    given = [
-        part
-        for name, value in options.items()
-        if value is not None
-        for part in ((name,) if value is True else (name, str(value)))
-    ]
-    return shlex.join(("vdnnsim", "run", "--model", model, *given))
+    options |= {"accumulate": setup.micro_batches if setup.micro_batches > 1 else None}
+    options |= {"parallel": setup.layout, "checkpointing": checkpointing, "hardware": hardware}
+    return f"vdnnsim run {options_text(options)}"

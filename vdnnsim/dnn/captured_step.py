@@ -35,6 +35,7 @@ class ProgramText(Data, frozen=True):
         batch: makes what forward gets: one tensor, a tuple of arguments, or a dictionary of them by name.
         labels: makes the labels of the loss, where the batch has none.
         loss: of `model`, `batch` and `labels`.
+        options: of a command that captures the same for several GPUs.
     """
 
     imports: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class ProgramText(Data, frozen=True):
     batch: str = ""
     labels: str = ""
     loss: str = ""
+    options: str = ""
 
 
 class CapturedStep(Step, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import ELEMENT_BYTES, BufferKind, Data, Tensor
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
-from vdnnsim.files.messages import not_one_of
+from vdnnsim.files.messages import not_one_of, options_text
 from vdnnsim.units import Precision
 
 LISTS: Final = tuple(f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict"))
@@ -106,8 +106,7 @@ class Loop(Data, frozen=True):
 
     @property
     def options(self) -> str:
-        words = ((f"--{key.replace('_', '-')}", value) for key, value in self.changes.items())
-        return " ".join(name if value is True else f"{name} {value}" for name, value in words)
+        return options_text(self.changes)
 
     @property
     def is_exact(self) -> bool:

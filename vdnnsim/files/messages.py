@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +61,15 @@ def printable(text: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Join names for a sentence: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def options_text(values: Mapping[str, object]) -> str:
+    """Return options of a command to copy, by their names in Python; those of None and False are not in it."""
+    words = list[str]()
+    for name, value in values.items():
+        if value is not None and value is not False:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return shlex.join(words)
 
 
 def plain(name: str) -> str:

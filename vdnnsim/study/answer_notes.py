@@ -1,6 +1,6 @@
 """Notes beside an answer: what occupies the memory at the peak, what cannot help, and what was not tried."""
 
-import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -9,15 +9,13 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import LARGE, Loop
-from vdnnsim.files.messages import listed
+from vdnnsim.files.messages import listed, options_text
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.units import format_bytes
 
 _GPUS: Final = 8
 _OTHERWISE: Final = "h100_x8"
-_IMAGES: Final = re.compile(r"torch\.randn\(\d+, (\d+, \d+, \d+)\b")
-"""A batch of images as an expression, with the channels, height and width of one."""
 
 
 def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_loops: bool) -> Iterator[str]:
@@ -69,21 +67,10 @@ def _parallel(replays: AnswerReplays) -> str:
     server, batch_size = own if is_known else _OTHERWISE, max(1, step.batch_size // _GPUS)
     if not step.program.model:
         return f"`vdnnsim.parallel(step, '{server}')` of a step at a batch of {batch_size}"
-    words = f"{_given(step)} --precision {step.precision.value} --optimizer {step.optimizer} --hardware {server}"
-    command = f"`vdnnsim parallel {step.model} --batch {batch_size}{words}`"
-    return (
-        command
-        if step.program.batch.startswith(("torch.", "{"))
-        else f"{command}, with `--inputs` as it is here, if any"
-    )
-
-
-def _given(step: CapturedStep) -> str:
-    """Return the options that say what a sample of the batch is."""
-    if step.sample == "sequence":
-        return f" --tokens {step.sample_elements}"
-    image = _IMAGES.match(step.program.batch)
-    return f" --image {image[1].replace(', ', 'x')}" if image else ""
+    rounds = replays.workload.rounds
+    sizes = options_text({"batch": batch_size, "accumulate": rounds if rounds > 1 else None})
+    options = f"{sizes} {step.program.options} {options_text({'hardware': server})}"
+    return f"`vdnnsim parallel {shlex.quote(step.model)} {options}`"
 
 
 def states_bytes(step: CapturedStep) -> int:

@@ -1,7 +1,9 @@
 """`parallel`, with steps made by hand in place of captures."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +12,9 @@ from calibration.capture import isolation
 from calibration.capture.request import Request
 from tests.captured_ranks import sharded
 from tests.unit.cli.test_model import refusal, vdnnsim
+from vdnnsim.cli.captures import request_of
+from vdnnsim.cli.model_options import CAPTURE, TRIED_BY_RANK
+from vdnnsim.cli.parallel import parallel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
 
@@ -66,6 +71,35 @@ def test_one_layout(captured: list[Request]) -> None:
     assert command.endswith(" --parallel fsdp=8 --hardware h100_x8")
     done = vdnnsim(*ASKED, "h100_x8", "--layout", "fsdp=8", "--optimizer", "none")
     assert " --optimizer none " in done.stdout
+
+
+def test_a_request_writes_all_options_that_the_command_knows() -> None:
+    """What it reads from them is the request; those in which it tries ranks are not among them."""
+    given: dict[str, Any] = {
+        "image": "3x8x8",
+        "tokens": 7,
+        "inputs": "a b.py:c",
+        "mode": "inference",
+        "precision": "amp_bfloat16",
+        "optimizer": "sgd",
+        "in_backward": True,
+        "param_groups": 2,
+        "loss_chunks": 4,
+        "lora": 16,
+        "channels_last": True,
+        "parallel": None,
+        "checkpointing": None,
+        "real": None,
+    }
+    assert {f"--{name.replace('_', '-')}" for name in given} == set(CAPTURE)
+    for chosen in (given, {**dict.fromkeys(given), "lora": 1}):
+        request = request_of("timm:chain", 2, chosen)
+        words = shlex.split(request.options)
+        read = parallel.make_context("parallel", [*ASKED, "h100_x8", *words][1:]).params
+        assert (
+            request_of("timm:chain", 2, {**chosen, **{name: read[name] for name in given if name in read}}) == request
+        )
+        assert not set(words) & set(TRIED_BY_RANK)
 
 
 def test_micro_batches(captured: list[Request]) -> None:

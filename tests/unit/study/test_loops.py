@@ -1,5 +1,7 @@
 """What is tried in other loops for a captured model that does not fit."""
 
+from dataclasses import replace
+
 import msgspec
 
 from tests.answers import answered, asked, blocks_of
@@ -48,14 +50,14 @@ def test_an_update_that_does_not_fit_is_done_otherwise() -> None:
     assert any("with adamw_fused" in each for each in sentences(result))
 
 
-def test_several_gpus_are_tried_by_a_command_for_a_model_that_it_finds() -> None:
-    """One that was captured by its name, whose program says how it is made; a function of inputs is the user's own."""
-    for batch, given, more in (("torch.randn(1, 3, 8, 6)", " --image 3x8x6", ""), ("pair(1)", "", ", with `--inputs`")):
-        step = msgspec.structs.replace(linear(), program=ProgramText(model="linear()", batch=batch))
-        _, made = answered(asked(CapturedModel(step, capture_loop=in_loop), 40 * MIB))
-        options = f"--batch 1{given} --precision float32 --optimizer adamw --hardware rtx_4090_x8"
-        command = f"Not tried: several GPUs, `vdnnsim parallel linear {options}`{more}"
-        assert any(each.startswith(command) and bool(more) == each.endswith(", if any") for each in made.notes)
+def test_several_gpus_are_tried_by_a_command_with_the_options_of_the_question() -> None:
+    """Of a model that it finds, which was captured by its name; micro-batches are those of the workload."""
+    program = ProgramText(model="linear()", options="--lora 16")
+    model = CapturedModel(msgspec.structs.replace(linear(), program=program), capture_loop=in_loop, rounds=2)
+    scenario = replace(asked(model, 40 * MIB), workload=model.workload(1))
+    _, made = answered(scenario)
+    command = "vdnnsim parallel linear --batch 1 --accumulate 2 --lora 16 --hardware rtx_4090_x8"
+    assert f"Not tried: several GPUs, `{command}`" in made.notes
 
 
 def test_loops_that_cannot_be_captured_are_named() -> None:
