@@ -5,14 +5,15 @@ from typing import Final
 from vdnnsim.files.value import YamlValue
 
 EXTENDS: Final = "extends"
-_WHOLE: Final = ("topology", "kernels", "copies", "provenance")
+_WHOLE: Final = ("kernels", "copies", "provenance")
 
 
 def extended(base: YamlValue, own: YamlValue) -> YamlValue:
     """Return the content of a profile merged with that of its base, unchecked.
 
     What is not stated is inherited, but for `provenance`; figures are replaced as a whole, and `null` removes a key. A
-    topology, which stands for a link as well, tables, and a cost model of another kind replace those of the base.
+    topology with nodes, which stands for a link as well, tables, and a cost model of another kind replace those of the
+    base.
     """
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own
@@ -21,6 +22,8 @@ def extended(base: YamlValue, own: YamlValue) -> YamlValue:
         kept.pop("copies", None)
     if "topology" in own and "link" not in own:
         kept.pop("link", None)
+    if "nodes" in mapping_in(own.get("topology")):
+        kept.pop("topology", None)
     model = mapping_in(own.get("cost_model"))
     if "kind" in model and model["kind"] != mapping_in(base.get("cost_model")).get("kind"):
         kept.pop("cost_model", None)

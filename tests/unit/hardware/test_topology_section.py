@@ -185,6 +185,23 @@ def test_a_profile_takes_the_topology_of_another(tmp_path: Path) -> None:
     assert refusal(path).startswith("topology: 'rtx_4090_x9' is not a hardware profile; did you mean")
 
 
+def test_a_profile_states_another_rate_of_a_link_of_the_topology_that_it_extends(tmp_path: Path) -> None:
+    """The port sends 99 B/s down; its other figures and all else are those of the base."""
+    write(tmp_path, SECTION)
+    path = tmp_path / "faster.yaml"
+    faster = {"schema_version": 1, "name": "faster", "extends": "toy", "description": "a toy"}
+    links = {"port": {"down": figure("99 B/s")}}
+    path.write_text(yaml.safe_dump(faster | {"topology": {"links": links}}), encoding="utf-8")
+    base, found = read_profile(tmp_path / "toy.yaml").topology, read_profile(path).topology
+    assert base is not None
+    assert found is not None
+    assert {name for name, each in found.links.items() if each != base.links[name]} == {
+        name for name, each in base.links.items() if each.kind == "port"
+    }
+    assert {each.down_bytes_per_s for each in found.links.values() if each.kind == "port"} == {99.0}
+    assert found.nodes == base.nodes
+
+
 GPU = {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"}
 
 
