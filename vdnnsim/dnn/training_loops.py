@@ -114,6 +114,11 @@ class Loop(Data, frozen=True):
         return not (self.precision or "8bit" in (self.optimizer or ""))
 
     @property
+    def sums_alike(self) -> bool:
+        """Whether sums are in the same order, so that an exact loop has the same bits."""
+        return not (self.optimizer or self.loss_chunks)
+
+    @property
     def is_of_update(self) -> bool:
         """Whether the update alone differs, and computes the same."""
         return self.is_exact and self.changes.keys() <= {"optimizer", "param_groups"}

@@ -5,14 +5,17 @@ from dataclasses import replace
 import msgspec
 
 from tests.answers import answered, asked, blocks_of
+from tests.captured_steps import chain
 from tests.trained_steps import MIB, linear
-from vdnnsim.analysis.answer import Change
+from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import ProgramText
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
-from vdnnsim.report.tables.answer import progress_row, sentences
+from vdnnsim.report.tables.answer import _results, answer_notes, progress_row, sentences
 from vdnnsim.report.tables.changed_loops import how_to
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.units import Precision
 
 NARROW = "adamw8bit"
@@ -91,3 +94,30 @@ def test_a_sequence_for_which_nothing_else_fits_is_cut() -> None:
     assert (way.tokens, way.fits, way.policy) == (100, True, "pytorch(p)")
     assert any("batch[:, :100]" in each.text for each in blocks_of(result) if isinstance(each, Code))
     assert any("sequences of 100 tokens" in each for each in sentences(result))
+
+
+def test_each_way_says_how_its_results_differ() -> None:
+    """Chunks, a fused update and micro-batches add in another order; checkpoints and copies run the same kernels.
+
+    The chain has batch normalization, so that its micro-batches differ by more.
+    """
+    result = run_scenario(asked(CapturedModel(chain(4)), MIB // 256))
+    layers = tuple(each for each in result.workload.graph.layers if each.kind is not LayerKind.BN)
+    graph = replace(result.workload.graph, layers=layers)
+    plain = replace(result, workload=replace(result.workload, graph=graph))
+    for change, loop, said in (
+        (Change.POLICY, Loop(), ""),
+        (Change.POLICY, Loop(checkpointing="full"), ""),
+        (Change.POLICY, Loop(param_groups=8), ""),
+        (Change.POLICY, Loop(optimizer="adamw_fused"), "last bits"),
+        (Change.POLICY, Loop(loss_chunks=4), "last bits"),
+        (Change.MICRO_BATCHES, Loop(), "last bits"),
+        (Change.CARD, Loop(), "last bits"),
+        (Change.MICRO_BATCHES, Loop(precision="amp_bfloat16"), "rounded"),
+        (Change.BATCH, Loop(), "of another batch"),
+    ):
+        way = Way(change=change, policy="x", loop=loop, batch_size=4, hardware="x", memory_bytes=MIB, iteration_s=1.0)
+        assert _results(plain, way) == said
+        assert ("`last bits`: " in str(answer_notes(replace(plain, answer=Answer((way,)))))) is (said == "last bits")
+    parts = Way(change=Change.MICRO_BATCHES, policy="x", batch_size=4, hardware="x", memory_bytes=MIB)
+    assert _results(result, parts) == "normalized in parts"

@@ -149,14 +149,17 @@ def _what(result: ScenarioResult, way: Way) -> str:
 
 
 def _results(result: ScenarioResult, way: Way) -> str:
-    """Return how the results of a step differ; empty where they are the same."""
+    """Return how the results of a step differ; empty where the same kernels compute the same."""
     if way.has_fewer_pairs:
         return "fewer pairs"
     if way.change is Change.MICRO_BATCHES and _normalizes(result):
         return "normalized in parts"
     if way.change in (Change.BATCH, Change.SEQUENCE):
         return f"of another {way.change.value}"
-    return "" if way.loop.is_exact else "rounded"
+    if not way.loop.is_exact:
+        return "rounded"
+    is_alike = way.change is Change.POLICY and way.loop.sums_alike
+    return "" if is_alike else "last bits"
 
 
 def _normalizes(result: ScenarioResult) -> bool:
@@ -205,7 +208,9 @@ def _sentences(result: ScenarioResult, ways: Sequence[Way]) -> Iterator[str]:
     if rounding:
         names = list(dict.fromkeys(map(str, rounding)))
         verb = "computes or keeps" if len(names) == 1 else "compute or keep"
-        yield f"`rounded`: {listed(names)} {verb} numbers of fewer bits; all other loops compute the same."
+        yield f"`rounded`: {listed(names)} {verb} numbers of other widths."
+    if any(way.iteration_s and _results(result, way) == "last bits" for way in ways):
+        yield "`last bits`: the same is computed, with sums in another order or by other kernels."
     if any(way.is_applied for way in ways):
         yield (
             f"`by apply`: run by `vdnnsim apply`, which reserves {format_bytes(limit_bytes(result.server.gpu))} "
