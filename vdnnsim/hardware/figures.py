@@ -196,6 +196,13 @@ class Figures:
 
     def number(self, entry: Entry, limits: Range, *, is_whole: bool = False) -> float:
         """Return a number in SI units within its limits; an integer is rounded from bytes, and checked for counts."""
+        if isinstance(entry.value, str | int | float) and not isinstance(entry.value, bool):
+            # Said first if it is of another unit.
+            quantity(entry, limits, is_whole=is_whole)
+            key, value = entry.path.rpartition(".")[2], entry.value
+            origins = ", ".join(each.value for each in Origin)
+            line = f'{key}: {{value: {value}, origin: ..., source: "..."}}'
+            raise entry.expected(f"origin ({origins}) and source as well: {line}")
         members = entry.members(_FIGURE)
         number = quantity(members["value"], limits, is_whole=is_whole)
         origin = members["origin"].choice(Origin, "an origin")

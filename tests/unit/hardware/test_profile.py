@@ -91,7 +91,16 @@ POWER = {"idle": figure("9 W"), "flop": figure("2 pJ/FLOP"), "dram": figure("3 p
         ("description", "", "description: found ''"),
         ("gpus", {}, "'gpus' is not a key"),
         ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h"),
-        ("link.h2d", "3 B/s", "link.h2d: found '3 B/s', expected a mapping with the keys value, origin, source"),
+        (
+            "link.h2d",
+            "3 B/s",
+            (
+                "link.h2d: found '3 B/s', expected origin (datasheet, measured, fitted, paper, assumed) and source as "
+                'well: h2d: {value: 3 B/s, origin: ..., source: "..."}'
+            ),
+        ),
+        ("link.h2d", "3 GB", "link.h2d: found '3 GB', expected a number with one of the units B/s"),
+        ("link.h2d", True, "link.h2d: found true, expected a mapping with the keys value, origin, source"),
         ("link.h2d", {"value": "3 B/s", "origin": "paper"}, "is not complete"),
         ("link.h2d.source", " ", "link.h2d.source: found ' '"),
         ("link.h2d.origin", "papers", "link.h2d.origin: 'papers' is not an origin"),
