@@ -16,9 +16,9 @@ _FEWEST_CLASSES: Final = 2
 class AssumedLoss:
     """A loss from the output of a model.
 
-    Its own: `.loss` or `["loss"]` of the output, or a scalar. Else the sum over its floating tensors of cross entropy,
-    where the shape is that of logits, or the mean of squares. Labels are made once for each micro-batch, and are given
-    in later iterations, as batches are.
+    Its own: `.loss` or `["loss"]` of the output, or a scalar. Else cross entropy, where the shape is that of logits, or
+    the mean of squares: of the first floating tensor of a plain tuple, or the sum over all of another output. Labels
+    are made once for each micro-batch, and are given in later iterations, as batches are.
     """
 
     def __init__(self, name: str, accumulate: int = 1) -> None:
@@ -64,7 +64,11 @@ class AssumedLoss:
                 "or a dictionary of such, or an object whose `loss` is one"
             )
         trained = [each for each in tensors if each.requires_grad] or tensors
-        losses = [self._of_tensor(each, batch, number) for number, each in enumerate(trained)]
+        # Behind it are states, as `h_n` of an LSTM; of a named tuple, heads that are trained as well.
+        is_first = type(output) is tuple and len(trained) > 1
+        trained = trained[:1] if is_first else trained
+        what = "the first tensor of its output" if is_first else "its output"
+        losses = [self._of_tensor(each, batch, number, what) for number, each in enumerate(trained)]
         path = _path_to(trained[0], output)
         if self._labels and len(trained) == 1 and path is not None:
             self.rows = tuple(trained[0].shape[:-1])
@@ -72,13 +76,13 @@ class AssumedLoss:
             self.text = f"cross_entropy({{}}{path}{flat}, labels{flat and '.flatten()'})"
         return losses[0] if len(losses) == 1 else torch.stack([each.float() for each in losses]).sum()
 
-    def _of_tensor(self, tensor: torch.Tensor, batch: int, number: int) -> torch.Tensor:
+    def _of_tensor(self, tensor: torch.Tensor, batch: int, number: int, what: str) -> torch.Tensor:
         shape = "x".join(map(str, tensor.shape))
         # N x C or N x T x V.
         if tensor.dim() not in (2, 3) or tensor.shape[-1] < _FEWEST_CLASSES:
-            self._said[f"the model returns no loss, so the mean square of its output, {shape}, is taken for it"] = None
+            self._said[f"the model returns no loss, so the mean square of {what}, {shape}, is taken for it"] = None
             return tensor.square().mean()
-        self._said[f"the model returns no loss, so cross entropy of its output, {shape}, is taken for it"] = None
+        self._said[f"the model returns no loss, so cross entropy of {what}, {shape}, is taken for it"] = None
         rows = tensor.flatten(0, -2)
         key = (batch, number)
         if key not in self._labels or len(self._labels[key]) != len(rows):

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from math import log
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,6 +17,11 @@ from vdnnsim.errors import CaptureError
 class Output:
     loss: torch.Tensor | None
     logits: torch.Tensor
+
+
+class Heads(NamedTuple):
+    logits: torch.Tensor
+    auxiliary: torch.Tensor
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,8 @@ def test_other_outputs_get_the_mean_of_squares(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        ((torch.zeros(2, 4), torch.full((2,), 3.0)), log(4) + 9),
+        ([torch.zeros(2, 4), torch.full((2,), 3.0)], log(4) + 9),
+        (Heads(torch.zeros(2, 4), torch.full((2,), 3.0)), log(4) + 9),
         (OrderedDict(a=torch.zeros(2, 4), b={"c": torch.full((2,), 3.0)}, d=torch.ones(2).long()), log(4) + 9),
         (Output(None, torch.zeros(2, 4)), log(4)),
         # The second has no gradient, as statistics beside a prediction.
@@ -64,6 +71,17 @@ def test_other_outputs_get_the_mean_of_squares(shape: tuple[int, ...]) -> None:
 def test_losses_of_several_outputs_are_added_up(output: object, expected: float) -> None:
     """Cross entropy of four equal classes, and the mean of squares of 3."""
     assert AssumedLoss("net")(output).item() == pytest.approx(expected)
+
+
+def test_states_behind_the_first_tensor_of_a_tuple_have_no_loss() -> None:
+    """Of logits with a hidden state, cross entropy of four equal classes; an LSTM's output is squared, 9, not `h_n`."""
+    logits, lstm = AssumedLoss("net"), AssumedLoss("net")
+    assert logits((torch.zeros(2, 4), {"h": torch.full((2, 4), 3.0)})).item() == pytest.approx(log(4))
+    assert logits.notes == (
+        "the model returns no loss, so cross entropy of the first tensor of its output, 2x4, is taken for it",
+    )
+    assert logits.text == "cross_entropy({}[0], labels)"
+    assert lstm((torch.full((2, 1), 3.0), (torch.zeros(2, 4), torch.zeros(2, 4)))).item() == 9
 
 
 def test_labels_are_made_once_for_each_micro_batch() -> None:
