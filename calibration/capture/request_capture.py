@@ -248,6 +248,11 @@ def _check_sizes(request: Request, named: NamedModel | None) -> None:
         raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {_OWN_INPUTS}")
     elif request.image and not named.image:
         raise CaptureError(f"--image: {request.model} takes tokens, expected --tokens")
+    elif request.image and named.image and len(request.image) != len(named.image):
+        found, example = ("x".join(map(str, each)) for each in (request.image, named.image))
+        raise CaptureError(
+            f"--image: found {found}, expected {len(named.image)} sizes for {request.model}, as {example}"
+        )
     elif request.tokens and not named.tokens:
         raise CaptureError(f"--tokens: {request.model} takes images, expected --image")
 

@@ -203,6 +203,8 @@ _PACKAGES: Final = (
     *("click", "jinja2", "matplotlib", "msgspec", "numpy", "pandas", "pyyaml", "rich", "scipy", "simpy"),
     *("pyarrow", "distributed", "torchvision", "timm", "transformers", "nvidia-cudnn-frontend"),
 )
+_MODELS_OF: Final = {"transformers": "transformers.models.llama.modeling_llama"}
+"""What is imported for a model of a library that imports little by itself."""
 
 
 @click.command()
@@ -237,7 +239,7 @@ def _features() -> Iterator[tuple[str, str]]:
     yield "run, compare, whatif, sweep, claims", ""
     yield "capture, run --model", without_torch
     for name in ("torchvision", "timm", "transformers"):
-        yield f"models by name of {name}", without_torch or _without(name, name)
+        yield f"models by name of {name}", without_torch or _without(_MODELS_OF.get(name, name), name)
     yield "calibrate and validate --device cpu", without_torch
     yield "calibrate and validate on a GPU", without_gpu
     yield "calibrate every algorithm of cuDNN", without_torch or _without("cudnn", "'vdnnsim[cudnn]'")
@@ -263,7 +265,7 @@ def _without(module: str, package: str) -> str:
     try:
         import_module(module)
     except ModuleNotFoundError as missing:
-        if missing.name == module:
+        if missing.name == module.partition(".")[0]:
             return f"pip install {package}"
         return f"is installed, but {missing.name} is missing"
     # As of C++ that was built for another PyTorch.

@@ -94,6 +94,8 @@ def read_yaml(path: Path, error: type[InputError], kind: FileKind | None = None)
         is_beside = isinstance(refused.__cause__, FileNotFoundError) and other.is_file()
         raise error(f"{name}: {refused}{f'; did you mean {file_name(other)}?' if is_beside else ''}") from refused
     root = Entry(name, "", value, error)
+    if kind is FileKind.SCENARIO and isinstance(value, dict) and "model_type" in value:
+        raise root.wrong(f"this is the configuration of a model, expected {kind.value}, or --model {name}")
     found = kind_of(root)
     if kind is not None and found is not None and found is not kind:
         raise root.wrong(f"this is {found.value}, expected {kind.value}; {_USES[found]}")

@@ -94,6 +94,8 @@ def test_a_model_of_timm_is_captured_in_its_size() -> None:
     assert "by default: 3x224x224" in step.notes[0]
     assert "did you mean 'convnext_base'?" in refused("timm:convnext_bse")
     assert refused("timm:resnet18", tokens=5) == "--tokens: timm:resnet18 takes images, expected --image"
+    two = "--image: found 3x224, expected 3 sizes for timm:resnet18, as 3x224x224"
+    assert refused("timm:resnet18", image=(3, 224)) == two
 
 
 @pytest.mark.parametrize(

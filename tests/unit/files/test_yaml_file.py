@@ -138,6 +138,12 @@ SCENARIO = str(ROOT / "scenarios" / "alexnet.yaml")
 STUDY = str(ROOT / "scenarios" / "studies" / "nvlink.yaml")
 
 
+def test_the_configuration_of_a_model_is_no_scenario(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    stderr = vdnnsim("run", "config.json", folder=tmp_path, status=1).stderr
+    assert stderr.endswith("this is the configuration of a model, expected a scenario, or --model config.json\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
