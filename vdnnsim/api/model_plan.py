@@ -118,12 +118,14 @@ class Planned(Shown):
         asked, schedule = self._request, self.loop.schedule
         # As on the GPU, also where this loop is on a CPU.
         has_hooks = not schedule.is_idle or asked.limit_bytes is not None
-        text = described(self.predicted, schedule, asked.server.host, asked.beside_bytes, has_hooks=has_hooks)
-        if asked.device.type == "cpu":
+        is_cpu, host = asked.device.type == "cpu", asked.server.host
+        where = ", for the operators of this CPU" if is_cpu else ""
+        text = described(self.predicted, schedule, host, asked.beside_bytes, has_hooks=has_hooks, where=where)
+        if is_cpu:
             gpu = asked.server.gpu.name
             text += (
-                "\nplanned for the operators of this CPU, which has no workspaces of cuBLAS and updates parameters one "
-                f"by one; memory and time on {gpu}: vdnnsim.simulate"
+                "\na CPU has no workspaces of cuBLAS and updates parameters one by one; memory and time on "
+                f"{gpu}: vdnnsim.simulate"
             )
         return text
 

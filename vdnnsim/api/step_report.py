@@ -211,9 +211,12 @@ def host_seconds(trace: "IterationTrace", schedule: "LiveSchedule", host: "Host"
 
 
 def described(
-    predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host", beside_bytes: int, *, has_hooks: bool
+    predicted: "PolicyResult", schedule: "LiveSchedule", host: "Host", beside_bytes: int, *, has_hooks: bool, where: str
 ) -> str:
-    """Return a few lines about a plan; `beside_bytes` on the GPU are beside it. The larger time counts, host or GPU."""
+    """Return a few lines about a plan; `beside_bytes` on the GPU are beside it. The larger time counts, host or GPU.
+
+    `where` says for which operators it is, where they are not those of the machine.
+    """
     from vdnnsim.report.certificates import bound_text
 
     metrics, plan = predicted.metrics, predicted.trace.plan
@@ -229,7 +232,7 @@ def described(
     unlimited_s = predicted.performance_ratio * metrics.iteration_s
     speed = f"{unlimited_s / step_s:.1%} of the speed with unlimited memory (predicted)"
     lines = [
-        f"{plan.policy}: {peak} at most, {step} a step, {speed}",
+        f"{plan.policy}{where}: {peak} at most, {step} a step, {speed}",
         f"to the host: {moved if count else 'nothing'}{others}",
         f"recomputes: {', '.join(again[:_NAMED]) or 'nothing'}{f' and {more} more' if more > 0 else ''}",
     ]

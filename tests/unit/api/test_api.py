@@ -257,6 +257,6 @@ def test_a_plan_that_does_not_fit_says_what_memory_would_do(model: nn.Module, sa
 
     refused, _, enough = refusal(PolicyError, planned, "1 MiB").partition("needs memory='")
     assert "at least the 2.00 MiB that PyTorch reserves" in refused
-    assert "planned for the operators of this CPU" in str(planned(enough[:-1]))
+    assert ", for the operators of this CPU: " in str(planned(enough[:-1])).splitlines()[0]
     less = f"{float(enough.partition(' ')[0]) - 1} MiB"
     assert f"needs memory='{enough}" in refusal(PolicyError, planned, less)
