@@ -113,6 +113,8 @@ class ServerCosts(CostModel):
                 gpu = replace(self._server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
                 self._stand_ins[half] = ServerCosts(replace(self._server, gpu=gpu))
             gap = f"{self._server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
+            if half is ElementType.BFLOAT16 and ElementType.FLOAT16 in rates:
+                gap += ", and `--precision amp_fp16` has its own"
             table = self._stand_ins[half].table(workload)
             return replace(table, gap=_joined(gap, table.gap))
         if isinstance(workload, CapturedWorkload):

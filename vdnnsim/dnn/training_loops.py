@@ -170,13 +170,15 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
         in_backward = None if mixed is Precision.AMP_FLOAT16 else found[-1].in_backward
         last = msgspec.structs.replace(found[-1], in_backward=in_backward)
         found += [msgspec.structs.replace(each, precision=mixed.value) for each in (first, last)]
+    if step.precision is Precision.AMP_BFLOAT16 and _autocast_of(step) is Precision.AMP_FLOAT16:
+        found.append(msgspec.structs.replace(first, precision=Precision.AMP_FLOAT16.value))
     if checkpointed_classes(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
         found.append(msgspec.structs.replace(first, loss_chunks=chunks, checkpointing="full"))
     return tuple(dict.fromkeys(each for each in found if each.changes))
 
 
 def _autocast_of(step: CapturedStep) -> Precision:
-    """Return the autocast that the card of a step has tensor cores for: bfloat16 from Ampere on."""
+    """Return the autocast that the card of a step has tensor cores for, if any: bfloat16 from Ampere on."""
     capability = step.compute_capability
     return Precision.AMP_FLOAT16 if capability is not None and capability < _AMPERE else Precision.AMP_BFLOAT16
 

@@ -165,15 +165,18 @@ class _Asking:
         if not replays.can_fit:
             return
         self.loops.append(replays)
-        yield replays.without_limit.plain(PLAIN)
+        found = replays.without_limit.plain(PLAIN)
+        yield found
         yield from self._grown(replays)
-        if loop.checkpointing and not any(way.fits for way in self.done):
+        # In place of an autocast another one has faster kernels.
+        is_faster = loop.precision and self.replays.workload.captured.precision.autocast
+        if (is_faster and not found.fits) or (loop.checkpointing and not any(way.fits for way in self.done)):
             yield from self._micro_batches(replays, PLAIN)
 
     def _in_parts(self, model: CapturedModel, loop: Loop, blocks: CheckpointedBlocks) -> Iterator[Way]:
         """Yield a loop with checkpoints that has no room for the whole batch, captured as a micro-batch, if none fits.
 
-        It is the largest one for which there is room by an estimate, or a single sample; its loss needs fewer slices.
+        It is the largest one with room by an estimate, or a single sample; its loss needs fewer slices.
         """
         if any(way.fits for way in self.done):
             return
@@ -267,9 +270,8 @@ class _Asking:
     def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
         """Yield a search in the loop whose plain step takes least, unless that fits, with all effort that is left."""
         replays = self._least()
-        fits_at_all = replays.can_fit
-        search = SEARCH if fits_at_all else STATES_ON_HOST
-        may_fit = fits_at_all or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
+        search = SEARCH if replays.can_fit else STATES_ON_HOST
+        may_fit = replays.can_fit or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
         is_known = replays.named(search).label in asked and not replays.loop.changes
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return

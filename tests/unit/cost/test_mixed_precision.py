@@ -57,6 +57,8 @@ def test_a_roofline_times_each_kernel_in_its_own_type() -> None:
     assert fastest(costs.table(MIXED), MIXED, "conv1").seconds == 2.0
     assert costs.table(MIXED).gap == f"{GAP}; {NO_WORKSPACES}"
     assert costs.table(Workload(toy_chain(1), 1)).gap == NO_WORKSPACES
+    other = f"{GAP}, and `--precision amp_fp16` has its own; {NO_WORKSPACES}"
+    assert roofline({WIDE: 50.0, ElementType.FLOAT16: 100.0}).table(MIXED).gap == other
 
 
 def test_products_alone_run_at_the_peak_of_tf32() -> None:

@@ -101,6 +101,17 @@ def test_a_step_in_float32_may_be_mixed(device: str, mixed: str) -> None:
     assert found[-2:] == [f"adamw_fused, {mixed}", f"adamw8bit, {mixed}"]
 
 
+def test_autocast_is_to_float16_where_tensor_cores_have_no_bfloat16() -> None:
+    """Before Ampere; what was asked for in float16 stays."""
+    for device, precision, expected in (
+        ("cuda 7.5", "amp_bfloat16", ["adamw_fused, amp_float16"]),
+        ("cuda 8.0", "amp_bfloat16", []),
+        ("cuda 7.5", "amp_float16", []),
+    ):
+        step = msgspec.structs.replace(linear(), device=device, precision=Precision(precision))
+        assert [str(each) for each in lighter_loops(step, 100 * MIB, 1) if each.precision] == expected
+
+
 def test_float16_is_not_updated_in_backward() -> None:
     """A scaler looks at all gradients first; in bfloat16 states of 8 bits leave more than 80 % of 20 MiB, as above."""
     for device, where in (("cuda 7.5", ""), ("cuda 8.0", " in backward")):

@@ -6,10 +6,10 @@ import msgspec
 
 from tests.answers import answered, asked, blocks_of
 from tests.captured_steps import chain
-from tests.trained_steps import MIB, linear
+from tests.trained_steps import MIB, blocks, linear
 from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_step import ProgramText
+from vdnnsim.dnn.captured_step import CapturedStep, ProgramText
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
@@ -121,3 +121,27 @@ def test_each_way_says_how_its_results_differ() -> None:
         assert ("`last bits`: " in str(answer_notes(replace(plain, answer=Answer((way,)))))) is (said == "last bits")
     parts = Way(change=Change.MICRO_BATCHES, policy="x", batch_size=4, hardware="x", memory_bytes=MIB)
     assert _results(result, parts) == "normalized in parts"
+    narrow = msgspec.structs.replace(parts, loop=Loop(precision="amp_float16"))
+    assert _results(result, narrow) == "normalized in parts, rounded"
+
+
+def test_another_autocast_is_tried_in_micro_batches_where_the_whole_has_no_room() -> None:
+    """In it 16 samples take 728 MiB as without, of which one has room in 100 / 1.05."""
+    step = msgspec.structs.replace(blocks(16), precision=AUTOCAST, device="cuda 7.5")
+
+    def in_float16(batch_size: int) -> CapturedStep:
+        return msgspec.structs.replace(step_at(batch_size), precision=Precision.AMP_FLOAT16)
+
+    def step_at(batch_size: int) -> CapturedStep:
+        return msgspec.structs.replace(blocks(batch_size), precision=AUTOCAST, device="cuda 7.5")
+
+    def other_loop(loop: Loop, batch_size: int) -> CapturedModel | None:
+        return CapturedModel(in_float16(batch_size), capture=in_float16) if loop.precision else None
+
+    result, made = answered(asked(CapturedModel(step, capture=step_at, capture_loop=other_loop), 100 * MIB))
+    ways = [way for way in made.ways if way.loop == Loop(precision="amp_float16") and way.policy == "pytorch(p)"]
+    assert [(way.rounds, way.fits) for way in ways] == [(1, False), (16, True)]
+    lines = how_to(result, ways[1])
+    assert 'torch.autocast("cuda", torch.float16)' in lines
+    assert "bfloat16" not in lines
+    assert "scaler.scale((loss_of(" in lines

@@ -153,7 +153,7 @@ def _results(result: ScenarioResult, way: Way) -> str:
     if way.has_fewer_pairs:
         return "fewer pairs"
     if way.change is Change.MICRO_BATCHES and _normalizes(result):
-        return "normalized in parts"
+        return "normalized in parts" + ("" if way.loop.is_exact else ", rounded")
     if way.change in (Change.BATCH, Change.SEQUENCE):
         return f"of another {way.change.value}"
     if not way.loop.is_exact:

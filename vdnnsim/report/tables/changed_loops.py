@@ -23,6 +23,7 @@ from vdnnsim.report.tables.training_script import (
     definition_as_module,
     imports_of,
     optimizer_line,
+    retyped,
     scaler_line,
     step_lines,
     step_of,
@@ -44,7 +45,11 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     applies_too = bool(sections) and way.change is Change.MICRO_BATCHES
     # Without a limit no memory is reserved ahead, so that segments grow.
     by_apply = way.is_applied or (not way.expandable and (applies_too or (checkpoints and not sections)))
-    lines = [*_updates(result, way.loop), *_sliced_loss(result, way.loop, by_apply=by_apply)]
+    lines = [
+        *_updates(result, way.loop),
+        *retyped(step_of(result), way.loop),
+        *_sliced_loss(result, way.loop, by_apply=by_apply),
+    ]
     if way.loop.checkpointing:
         lines += checkpointed(step_of(result), checkpointed_classes(step_of(result)))
     lines += [*sections, *scaler_line(step_of(result), way.loop)]

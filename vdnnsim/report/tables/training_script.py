@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -54,7 +56,7 @@ def script_begin(result: ScenarioResult) -> str:
     if made:
         lines.append(made)
         lines += [_SCALER] * _is_scaled(step, step.precision)
-    body = text.loss or f"{_YOUR_LOSS}model(batch))"
+    body = _loss(step)
     if step.mode is Mode.INFERENCE:
         body = body.removeprefix(_YOUR_LOSS).removesuffix(")" * body.startswith(_YOUR_LOSS))
     return "\n".join([*lines, "", *definition(step, (f"return {body}",))])
@@ -104,6 +106,13 @@ def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
     for each in body:
         comment = "  # yours, of what the model returns" if _YOUR_LOSS in each else ""
         yield _INDENT * (2 if contexts else 1) + each + comment
+
+
+def retyped(step: CapturedStep, loop: Loop) -> Iterator[str]:
+    """Yield the definition of the loss under the autocast of a loop, where the captured one had another."""
+    if loop.precision and step.precision.autocast:
+        there = replace(step, precision=Precision(loop.precision))
+        yield from definition(there, (f"return {_loss(step)}",))
 
 
 def definition_as_module(step: CapturedStep, head: str, cast: str, body: Iterable[str]) -> Iterator[str]:
@@ -162,7 +171,7 @@ def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
         yield f"{depth}output = {called}"
         return
     loss = f"({called} / {way.rounds})" if way.rounds > 1 else called
-    if way.loop.precision and (narrow := precision.autocast):
+    if way.loop.precision and not step.precision.autocast and (narrow := precision.autocast):
         yield f'{depth}with torch.autocast("cuda", torch.{narrow.value}):'
         yield f"{depth}{_INDENT}loss = {loss}"
         loss = "loss"
@@ -170,6 +179,10 @@ def step_lines(result: ScenarioResult, way: Way) -> Iterator[str]:
     if _updates_at_end(step) and not way.loop.in_backward:
         yield from ("scaler.step(optimizer)", "scaler.update()") if is_scaled else ("optimizer.step()",)
         yield "optimizer.zero_grad()"
+
+
+def _loss(step: CapturedStep) -> str:
+    return step.program.loss or f"{_YOUR_LOSS}model(batch))"
 
 
 def calls_script(step: CapturedStep, text: str) -> bool:
