@@ -26,6 +26,8 @@ LARGEST: Final = (
 """Columns of the CSV."""
 _PUNCTUAL_S: Final = 1.0
 """Delays up to this are not reported."""
+_LONGER: Final = 4
+"""Limit to try where one was too short, over that."""
 _SHARE: Final = 16
 """Fraction of the limit that a policy with its own search gets for each batch."""
 
@@ -101,8 +103,10 @@ def _nothing(found: LargestBatch, limit: TimeLimit, samples: str) -> str:
         ended = f"the search ended after its part of {limit}"
         if found.late_s > _PUNCTUAL_S:
             ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"
+        longer = replace(limit, seconds=_LONGER * limit.seconds)
         short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
-        return f"not known: {ended}; {largest} fitted{short}; try a longer time limit"
+        goes_on = f"with a longer limit, as `--time-limit '{longer}'`, it goes on"
+        return f"not known: {ended}; {largest} fitted{short}; {goes_on}"
     if found.part_size is None:
         return "nothing: no more may be asked for"
     return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"

@@ -87,7 +87,9 @@ def test_a_search_ended_by_its_time_limit(folder: Path) -> None:
     assert done.stdout.count("not known") == 4
     assert "the search ended after its part of 1e-09 s; 0 fitted; " in " ".join(done.stdout.split())
     text = _nothing(LargestBatch("mine", 8, None, None, untried=16, late_s=42.2), TimeLimit.parse("18 s"), "images")
-    assert all(each in text for each in ("its part of 18 s, 42 s late", "; 8 fitted, 16 did not; "))
+    assert all(
+        each in text for each in ("its part of 18 s, 42 s late", "; 8 fitted, 16 did not; ", "`--time-limit '72 s'`")
+    )
 
 
 @pytest.mark.parametrize("limit", ["0 s", "soon", "3 GiB"])
