@@ -54,7 +54,8 @@ def caption(asked: Setup, batch: str | None = None) -> str:
         size += f" in {parts} micro-batches"
     how = "" if asked.execution is Execution.EAGER else f", {asked.execution.value},"
     if asked.captured and (step := asked.captured.base).ranks > 1:
-        how += f" as {'one' if asked.gpus == 1 else asked.gpus} of {step.ranks} ranks ({step.parallel})"
+        some = "" if asked.gpus == step.ranks else "one of " if asked.gpus == 1 else f"{asked.gpus} of "
+        how += f" as {some}{step.ranks} ranks ({step.parallel})"
     return (
         f"{_name(workload)}, {size}{'' if workload.as_captured else each}, {workload.precision.value}, "
         f"{workload.mode.value}{how} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "

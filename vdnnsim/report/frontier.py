@@ -121,15 +121,18 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
     gaps = [each.gap for each in frontier.points if each.gap is not None]
     if gaps:
         classes = dict.fromkeys(class_text(each.bound.holds_for) for each in frontier.points if each.bound is not None)
-        of_least, most, which, beside = least.gap or 0.0, max(gaps), "every plan", ""
+        of_least, most, which, beside = least.gap or 0.0, max(gaps), "Every plan", ""
         if len(gaps) > 1 and max(gaps[1:]) <= _LITTLE < of_least:
             # It would hide how near the others are.
             more = frontier.points[1]
             faster = least.plan.iteration_s / more.plan.iteration_s
-            most, which = max(gaps[1:]), "every plan but that in the least memory"
+            most, which = max(gaps[1:]), "Every plan but that in the least memory"
             size = format_bytes(more.capacity_bytes)
-            beside = f"; that one has {gap_text(of_least)}, and in {size} a plan is {faster:.1f} times as fast"
-        lines.append(f"Gap of {which} at most {gap_text(most)}{beside}; the bound holds for {' or '.join(classes)}.")
+            beside = (
+                f"; that one is {gap_text(of_least)} above its own, and in {size} a plan is {faster:.1f} times as fast"
+            )
+        within = f"{which} is within {gap_text(most)} of its lower bound{beside}"
+        lines.append(f"{within}; the bound holds for {' or '.join(classes)}.")
         if (of_roomy := roomy.gap or 0.0) > LOOSE:
             lines.append(
                 f"The bound is loose, for it leaves out what the host and the exchange between ranks add: a plan that "

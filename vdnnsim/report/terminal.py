@@ -117,7 +117,7 @@ class FittedTable:
             yield from map(Text, ("in every row:", *_below(same, 0, options.max_width)))
         left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in (*kept, *below))
         if left_out:
-            yield Text(f"too narrow for {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
+            yield Text(f"not shown: {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
 
     def _kept(self, width: int) -> list[Column]:
         kept = list(self.table.columns)

@@ -186,7 +186,7 @@ def test_a_step_of_a_pipeline_is_simulated_with_the_others(tmp_path: Path) -> No
     first, second = found.rows
     assert first.metrics.iteration_s == second.metrics.iteration_s
     text = " ".join(str(found).split())
-    assert " as 2 of 2 ranks (pp=2) on 2 x " in text
+    assert " as 2 ranks (pp=2) on 2 x " in text
     assert "samples/s of 2 ranks." in text
     assert vdnnsim.machines(step, "h100_x8").to_pandas()["iteration_s"][0] == first.metrics.iteration_s
     step.write(tmp_path / "first.step.json")
