@@ -296,6 +296,7 @@ def parse_image(text: str) -> tuple[int, ...]:
         raise CaptureError(f"--image: found {quote(text)}, expected sizes, channels first, as 3x224x224")
     first, *others = map(int, text.split("x"))
     if len(others) == 2 and others[-1] in _CHANNELS and min(first, others[0]) > max(_CHANNELS):
-        first_last = f"{others[-1]}x{first}x{others[0]}"
-        raise CaptureError(f"--image: found {quote(text)}, expected channels first, as {first_last}")
+        raise CaptureError(
+            f"--image: found {quote(text)}, expected channels first, as {others[-1]}x{first}x{others[0]}"
+        )
     return first, *others
