@@ -174,6 +174,9 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
         found.append(msgspec.structs.replace(first, precision=Precision.AMP_FLOAT16.value))
     if checkpointed_classes(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
         found.append(msgspec.structs.replace(first, loss_chunks=chunks, checkpointing="full"))
+        is_frozen = step.parameter_bytes - gradients > LARGE * room_bytes
+        if is_frozen and step.precision is Precision.AMP_BFLOAT16 and step.sample == "sequence":
+            found.append(msgspec.structs.replace(found[-1], precision=Precision.BFLOAT16.value))
     return tuple(dict.fromkeys(each for each in found if each.changes))
 
 

@@ -178,15 +178,15 @@ class _Asking:
 
         It is the largest one with room by an estimate, or a single sample; its loss needs fewer slices.
         """
-        if any(way.fits for way in self.done):
-            return
         replays, budget = self.replays, self.replays.budget
         size, step = replays.workload.part_size, replays.workload.captured
-        left_bytes = replays.room_bytes / _MARGIN - replays.held_bytes
-        divisors = (parts for parts in range(2, size) if size % parts == 0)
+        # In bfloat16 half of what autocast holds.
+        left_bytes = replays.room_bytes / _MARGIN - replays.held_bytes / (1 if loop.is_exact else 2)
+        if left_bytes <= 0 or any(way.fits for way in self.done):
+            return
+        divisors = (each for each in range(2, size) if size % each == 0)
         parts = next((each for each in divisors if blocks.growing_bytes <= each * left_bytes), size)
-        if loop.loss_chunks:
-            loop = replace(loop, loss_chunks=slices_of(step, replays.room_bytes, parts))
+        loop = replace(loop, loss_chunks=loop.loss_chunks and slices_of(step, replays.room_bytes, parts))
         asked = replace_in(replays, loop=loop).untried_parts(PLAIN, parts)
         if budget.lacks(asked, budget.capturing(replays.operations, loop) + 2 * replays.operations):
             yield asked

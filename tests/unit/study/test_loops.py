@@ -145,3 +145,7 @@ def test_another_autocast_is_tried_in_micro_batches_where_the_whole_has_no_room(
     assert 'torch.autocast("cuda", torch.float16)' in lines
     assert "bfloat16" not in lines
     assert "scaler.scale((loss_of(" in lines
+    lines = how_to(result, msgspec.structs.replace(ways[1], loop=Loop(precision="bfloat16")))
+    assert "model.to(torch.bfloat16)" in lines
+    assert "autocast" not in lines
+    assert "scaler" not in lines

@@ -22,6 +22,7 @@ from vdnnsim.report.tables.training_script import (
     definition,
     definition_as_module,
     imports_of,
+    in_precision,
     optimizer_line,
     retyped,
     scaler_line,
@@ -45,11 +46,9 @@ def how_to(result: ScenarioResult, way: Way) -> str:
     applies_too = bool(sections) and way.change is Change.MICRO_BATCHES
     # Without a limit no memory is reserved ahead, so that segments grow.
     by_apply = way.is_applied or (not way.expandable and (applies_too or (checkpoints and not sections)))
-    lines = [
-        *_updates(result, way.loop),
-        *retyped(step_of(result), way.loop),
-        *_sliced_loss(result, way.loop, by_apply=by_apply),
-    ]
+    sliced = list(_sliced_loss(result, way.loop, by_apply=by_apply))
+    defines = all(each.startswith("#") for each in sliced)
+    lines = [*_updates(result, way.loop), *retyped(step_of(result), way.loop, defines=defines), *sliced]
     if way.loop.checkpointing:
         lines += checkpointed(step_of(result), checkpointed_classes(step_of(result)))
     lines += [*sections, *scaler_line(step_of(result), way.loop)]
@@ -102,7 +101,7 @@ def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Itera
     """
     if not loop.loss_chunks:
         return
-    step, chunks = step_of(result), loop.loss_chunks
+    step, chunks = in_precision(step_of(result), loop), loop.loss_chunks
     text, (head, cast) = step.program, _output_layer(step)
     called, _, is_logits = text.loss.removeprefix("cross_entropy(").partition(".flatten(0, -2)")
     shifts = _is_causal(step) and '"labels": ' in text.batch

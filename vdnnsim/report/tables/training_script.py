@@ -108,10 +108,21 @@ def definition(step: CapturedStep, body: Iterable[str]) -> Iterator[str]:
         yield _INDENT * (2 if contexts else 1) + each + comment
 
 
-def retyped(step: CapturedStep, loop: Loop) -> Iterator[str]:
-    """Yield the definition of the loss under the autocast of a loop, where the captured one had another."""
-    if loop.precision and step.precision.autocast:
-        there = replace(step, precision=Precision(loop.precision))
+def in_precision(step: CapturedStep, loop: Loop) -> CapturedStep:
+    """Return the step with the precision of a loop in place of an autocast that was captured."""
+    if not (loop.precision and step.precision.autocast):
+        return step
+    return replace(step, precision=Precision(loop.precision))
+
+
+def retyped(step: CapturedStep, loop: Loop, *, defines: bool) -> Iterator[str]:
+    """Yield what puts a precision in the place of a captured autocast, with the definition of the loss if asked to."""
+    there = in_precision(step, loop)
+    if there is step:
+        return
+    if not there.precision.autocast:
+        yield f"model.to(torch.{there.precision.value})"
+    if defines:
         yield from definition(there, (f"return {_loss(step)}",))
 
 
