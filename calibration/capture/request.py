@@ -197,12 +197,9 @@ class Request(LoopOptions, frozen=True, kw_only=True):
         if self.image is not None and (self.tokens is not None or self.inputs is not None):
             other = "--tokens" if self.inputs is None else "--inputs"
             raise CaptureError(f"--image and {other}: found both, expected one of them")
-        if self.config is not None:
-            if not self.config.is_file():
-                raise CaptureError(f"{file_name(self.config)}: there is no such file")
-            source = ""
-        else:
-            source = self._source()
+        if self.config is not None and not self.config.is_file():
+            raise CaptureError(f"{file_name(self.config)}: there is no such file")
+        source = self._source() if self.config is None else ""
         for words in (self.model, self.inputs):
             if words is not None and (words is self.inputs or source.endswith(".py")):
                 split_words(words)
@@ -296,7 +293,5 @@ def parse_image(text: str) -> tuple[int, ...]:
         raise CaptureError(f"--image: found {quote(text)}, expected sizes, channels first, as 3x224x224")
     first, *others = map(int, text.split("x"))
     if len(others) == 2 and others[-1] in _CHANNELS and min(first, others[0]) > max(_CHANNELS):
-        raise CaptureError(
-            f"--image: found {quote(text)}, expected channels first, as {others[-1]}x{first}x{others[0]}"
-        )
+        raise CaptureError(f"--image: found {text}, expected channels first, as {others[-1]}x{first}x{others[0]}")
     return first, *others
