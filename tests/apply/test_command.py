@@ -54,7 +54,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         tmp_path, *options, "--", sys.executable, "-m", "train", PYTHONPATH=str(ROOT), OMP_NUM_THREADS=threads
     )
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
-    assert "vdnnsim: save_on_cpu(p): " in done.stderr
+    assert "vdnnsim: save_on_cpu(p), for the operators of this CPU: " in done.stderr
     assert "vdnnsim: step 3: forward and backward took " in done.stderr
 
 

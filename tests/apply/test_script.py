@@ -203,7 +203,7 @@ def test_a_plan_that_drifted_is_made_again(capsys: pytest.CaptureFixture[str]) -
     assert [len(each.loop.steps) for each in (slow, again.planned)] == [4, 1]
     assert planned_s(again.planned.predicted.trace) < 5
     message = capsys.readouterr().err
-    assert message.count("vdnnsim: planned again with what these steps took:\nvdnnsim: save_on_cpu(p): ") == 1
+    assert message.count("vdnnsim: planned again with what these steps took:\nvdnnsim: save_on_cpu(p), for ") == 1
     assert "plan.refit()" not in message
 
 
