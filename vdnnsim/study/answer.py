@@ -27,14 +27,7 @@ from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
 from vdnnsim.study.answer_replays import AnswerReplays
-from vdnnsim.study.less_work import (
-    MOST_TRIALS,
-    PLAIN,
-    estimated_bytes,
-    larger_card,
-    shorter_sequence,
-    smaller_batch,
-)
+from vdnnsim.study.less_work import MOST_TRIALS, PLAIN, estimated_bytes, larger_card, shorter_sequence, smaller_batch
 from vdnnsim.study.replay_budget import STEPS, ReplayBudget
 
 POLICIES: Final = ("checkpoint", "save_on_cpu")
