@@ -221,11 +221,12 @@ def test_shorter_sequences_are_of_batch_and_labels() -> None:
     ],
 )
 def test_precision_and_layout_are_stated(precision: str, made: str, batch: str, step: str) -> None:
-    """The mean of squares was taken for a loss that the user alone knows."""
+    """The mean of squares was taken for a loss that the user alone knows. In float32 a GPU may have no room."""
     words = {"model": "printed_net.py:Images", "image": (3, 8, 8), "tokens": None, "channels_last": True}
     result = result_of(captured(precision=Precision(precision), **words))
     begin, lines = script_begin(result), how_to(result, way(result, change=Change.BATCH, batch_size=2))
     assert f"model = {made}.to(memory_format=torch.channels_last)" in begin
+    assert ('\nmodel.to("cuda")\nwith torch.device("cuda"):\n' in begin) is (precision == "bfloat16")
     assert f"batch = {batch}  # yours" in begin
     assert "return your_loss(model(batch))  # yours, of what the model returns" in begin
     assert lines.startswith(f"{step}batch[:2])")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from tests.answers import answered, asked, blocks_of
 from tests.captured_steps import chain
@@ -15,8 +16,9 @@ from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.report.document import Code
 from vdnnsim.report.tables.answer import _results, answer_notes, progress_row, sentences
 from vdnnsim.report.tables.changed_loops import how_to
+from vdnnsim.report.tables.training_script import script_begin
 from vdnnsim.scenario.experiment import run_scenario
-from vdnnsim.units import Precision
+from vdnnsim.units import GIB, Precision
 
 NARROW = "adamw8bit"
 AUTOCAST = Precision.AMP_BFLOAT16
@@ -146,6 +148,17 @@ def test_another_autocast_is_tried_in_micro_batches_where_the_whole_has_no_room(
     assert "bfloat16" not in lines
     assert "scaler.scale((loss_of(" in lines
     lines = how_to(result, msgspec.structs.replace(ways[1], loop=Loop(precision="bfloat16")))
-    assert "model.to(torch.bfloat16)" in lines
+    assert 'model.to("cuda", torch.bfloat16)' in lines
     assert "autocast" not in lines
     assert "scaler" not in lines
+
+
+@pytest.mark.parametrize(("memory_bytes", "on_host"), [(GIB, False), (1, True)])
+def test_a_model_whose_weights_have_no_room_is_made_on_the_host(memory_bytes: int, *, on_host: bool) -> None:
+    """From where the lines of a way move it in narrower types."""
+    step = msgspec.structs.replace(blocks(2), program=ProgramText((), "Net()", batch="ids"))
+    result, _ = answered(asked(CapturedModel(step), GIB))
+    gpu = replace(result.server.gpu, memory_bytes=memory_bytes)
+    begin = script_begin(replace(result, server=replace(result.server, gpu=gpu)))
+    assert ('\nmodel = Net()\nwith torch.device("cuda"):\n    batch = ids' in begin) is on_host
+    assert 'model.to("cuda")' not in begin

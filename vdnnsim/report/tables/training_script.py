@@ -44,10 +44,16 @@ def script_begin(result: ScenarioResult) -> str:
     blocks = list(_as_captured(step))
     lines = ["import torch", *text.imports, *imports_of("\n".join([made, *blocks])), ""]
     if text.model:
+        yours = [f"{name} = {each}  # yours" for name, each in (("batch", text.batch), ("labels", text.labels)) if each]
+        has_room = step.parameter_bytes <= result.server.gpu.memory_bytes
+        if has_room and step.precision.element_type.nbytes > 2:
+            yours = [f"model = {text.model}", *yours]
+        else:
+            # It is made in float32, for which the GPU may have no room.
+            lines.append(f"model = {text.model}")
+            lines += ['model.to("cuda")'] * has_room
         lines.append('with torch.device("cuda"):')
-        lines.append(f"{_INDENT}model = {text.model}")
-        yours = (("batch", text.batch), ("labels", text.labels))
-        lines += [f"{_INDENT}{name} = {each}  # yours" for name, each in yours if each]
+        lines += [_INDENT + each for each in yours]
     else:
         lines.append(f"# yours, on the GPU: model, {_arguments(step)}")
     lines += blocks
@@ -121,7 +127,7 @@ def retyped(step: CapturedStep, loop: Loop, *, defines: bool) -> Iterator[str]:
     if there is step:
         return
     if not there.precision.autocast:
-        yield f"model.to(torch.{there.precision.value})"
+        yield f'model.to("cuda", torch.{there.precision.value})'
     if defines:
         yield from definition(there, (f"return {_loss(step)}",))
 
