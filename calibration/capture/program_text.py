@@ -9,14 +9,12 @@ from torch import nn
 
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import Arguments
-from calibration.capture.request import Request, split_words
+from calibration.capture.request import LIBRARIES, Request, split_words
 from calibration.capture.user_code import value_of
 from vdnnsim.dnn.captured_step import ProgramText
 
 _CROSS_ENTROPY: Final = "from torch.nn.functional import cross_entropy"
 _NOTHING: Final = ProgramText()
-_LIBRARIES: Final = frozenset(("timm", "torchvision", "transformers"))
-"""They make models with random weights."""
 
 
 def text_of_file(words: str) -> ProgramText:
@@ -37,7 +35,8 @@ def text_of_request(request: Request, made: ProgramText, arguments: Arguments, l
         model = f'get_peft_model({model}, LoraConfig(r={request.lora}, target_modules="all-linear"))'
     elif request.lora:
         model += f"  # yours with adapters of rank {request.lora}"
-    if "#" not in model and any(each.split()[1].partition(".")[0] in _LIBRARIES for each in made.imports):
+    # A library makes random ones.
+    if "#" not in model and any(each.split()[1].partition(".")[0] in LIBRARIES for each in made.imports):
         model += "  # yours, with its weights"
     if request.inputs is None:
         args, kwargs = arguments
