@@ -119,11 +119,12 @@ class PrivatePools:
                     # Large blocks that fill their segments are the same as whole pools.
                     asked = (own_first, order, *sizes, *sorted(around))
                     if asked not in tried:
-                        small = self._around(large, pools, around, regions, order)
-                        tried[asked] = small if isinstance(small, int) else 0
-                        yield (
-                            small if isinstance(small, int) else (small, Cut(of_pool, self._pools(large, small, pools)))
-                        )
+                        small, tried[asked] = self._around(large, pools, around, regions, order), 0
+                        if isinstance(small, int):
+                            tried[asked] = small
+                            yield small
+                        else:
+                            yield small, Cut(of_pool, self._pools(large, small, pools))
                     if tried[asked] > spare_bytes:
                         break
 
