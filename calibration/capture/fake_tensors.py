@@ -53,6 +53,9 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
         """Run an operation, or compute the shapes of its results."""
         if func in self.in_place:
             return args[0]
+        if func is _IS_ALL_TRUE:
+            # The check of a distribution, which raises otherwise.
+            return torch.ones((), dtype=torch.bool, device="cpu")
         tensors = tensors_in((args, kwargs))
         is_real = not any(isinstance(each, FakeTensor) for each in tensors)
         is_known = not any(map(self._is_unknown, tensors))
@@ -223,6 +226,7 @@ _NORMALIZATIONS_BACKWARD: Final = {
 """Layout of the gradient of an input."""
 _GROUPED_PRODUCT: Final = torch.ops.aten._grouped_mm.default  # noqa: SLF001 - as FakeTensorMode is given it
 _INDEX: Final = torch.ops.aten.index.Tensor
+_IS_ALL_TRUE: Final = torch.ops.aten._is_all_true.default  # noqa: SLF001 - PyTorch's, for its checks
 _EMBEDDING: Final = torch.ops.aten.embedding.default
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default

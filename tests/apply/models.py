@@ -145,6 +145,16 @@ def _drawn() -> nn.Module:
     return Function(run, first=nn.Linear(16, 32), second=nn.Linear(32, 32), third=nn.Linear(32, 4))
 
 
+def _variational() -> nn.Module:
+    """A distribution reads whether its arguments are valid."""
+
+    def run(self: Network, batch: Tensor) -> Network:
+        mean, width = self.first(batch).tanh().chunk(2, -1)
+        return self.last(functional.gelu(torch.distributions.Normal(mean, width.exp()).rsample()))
+
+    return Function(run, first=nn.Linear(16, 32), last=nn.Linear(16, 4))
+
+
 def _case(
     name: str, make: Callable[[], nn.Module], inputs: Callable[[], Tensor], precision: Precision = Precision.FLOAT32
 ) -> Case:
@@ -168,5 +178,6 @@ MODELS = {
         _case("checkpointed", _checkpointed, rows),
         _case("frozen", _frozen, rows),
         _case("drawn", _drawn, rows),
+        _case("variational", _variational, rows),
     )
 }

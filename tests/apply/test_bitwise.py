@@ -65,7 +65,7 @@ def held(outcome: Outcome) -> Outcome:
 
 QUICK = {
     "mixed": {"convolutional"},
-    "save_on_cpu": set(MODELS) - {"perceptron", "lstm", "tied", "frozen", "drawn"},
+    "save_on_cpu": set(MODELS) - {"perceptron", "lstm", "tied", "frozen", "drawn", "variational"},
     "checkpoint": set(MODELS) - {"perceptron", "views", "tied", "lstm", "checkpointed", "frozen"},
 }
 """By policy the models that are unlike others."""
