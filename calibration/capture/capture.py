@@ -79,7 +79,8 @@ def _captured(
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
     rank, recomputing = _as_rank(program, device), running_within_hooks(program.checkpointing)
-    with compiled, quiet, rank, recomputing, fakes or nullcontext(), as_gpu as gpu, _blamed(program) as blame:
+    within = nullcontext() if fakes is None else fakes.running()
+    with compiled, quiet, rank, recomputing, within, as_gpu as gpu, _blamed(program) as blame:
         with ExitStack() as making:
             if fakes is not None:
                 making.enter_context(initializing())
@@ -185,8 +186,8 @@ def _blamed(program: Program) -> Iterator[Callable[[Recorder], None]]:
         raise refusal from failure
     finally:
         for recorder in recorders:
-            # Else a cycle that the collector does not see: recorder, failure, autograd's graph, its hooks.
-            recorder.failure = None
+            # Else cycles that the collector does not see: recorder, failure or model, autograd's graph, its hooks.
+            vars(recorder).clear()
 
 
 def _as_rank(program: Program, device: CaptureDevice) -> AbstractContextManager[None]:

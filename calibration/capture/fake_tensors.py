@@ -49,6 +49,15 @@ class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
         # Storages of real tensors that a fake tensor was written to.
         self._overwritten = WeakIdKeyDictionary()
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run a user's code in this mode; its fake tensors that the code has kept afterwards take part in nothing."""
+        with self:
+            try:
+                yield
+            finally:
+                self._fake.is_over = True
+
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run an operation, or compute the shapes of its results."""
         if func in self.in_place:

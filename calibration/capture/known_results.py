@@ -11,6 +11,8 @@ from torch._ops import OpOverload
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from vdnnsim.errors import CaptureError
+
 _DESCRIBED: Final = (int, float, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 """Types of arguments that are described by themselves and their type."""
 
@@ -20,12 +22,25 @@ class KnownResults(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     Its own description of an argument takes half of the time of a capture; it has attributes of sparse, quantized and
     symbolic tensors.
+
+    Attributes:
+        is_over: whether the capture has ended, and operators are refused: a model's loop would compute with no values.
     """
+
+    is_over = False
 
     @cached_property
     def avoid_device_init(self) -> bool:
         """Whether there is no GPU, which PyTorch's mode asks for each tensor."""
         return bool(super().avoid_device_init)
+
+    def dispatch(self, func: OpOverload, *rest: Any) -> Any:  # noqa: ANN401 - PyTorch's
+        if self.is_over:
+            raise CaptureError(
+                f"{func}: takes a tensor without values, which forward or a hook kept outside of the model when it was "
+                "captured, as in a cache of a function: clear it once the plan is made, or run forward before that"
+            )
+        return super().dispatch(func, *rest)
 
     def results(self, func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - whatever the operator returns
         """Return the results of an operator, at once where those of such arguments are known.

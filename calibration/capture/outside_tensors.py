@@ -1,4 +1,4 @@
-"""Tensors outside of a captured model: what a capture may not leave in them or behind it.
+"""Tensors outside of a captured model: what a capture may not leave in them.
 
 A capture runs a copy of the model. What its forward or loss reaches beside the copy is the user's, and trains later.
 """
@@ -10,9 +10,7 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
-from calibration.capture.known_results import KnownResults
 from vdnnsim.errors import CaptureError
 
 _Kind = TypeVar("_Kind", bound=torch.Tensor)
@@ -57,19 +55,3 @@ def refusing_gradients(model: object) -> Iterator[None]:
 def _version(leaf: torch.Tensor) -> int:
     """Return how often the gradient of a leaf was written in place."""
     return 0 if leaf.grad is None else leaf.grad._version  # noqa: SLF001 - PyTorch has no public one
-
-
-def refuse_kept_tensors() -> None:
-    """Refuse what a model keeps of its captures elsewhere than in the captured copy.
-
-    Raises:
-        CaptureError: a tensor without values is alive, which the model would compute with in training.
-    """
-    gc.collect()
-    shapes = [tuple(each.shape) for each in existing(FakeTensor) if isinstance(each.fake_mode, KnownResults)]
-    if shapes:
-        raise CaptureError(
-            f"model: keeps a tensor of shape {shapes[0]} outside of itself, as in a cache of a function or a "
-            "list of its class, where a capture leaves one without values: clear it, and run forward once before the "
-            "plan is made, so that it is there"
-        )

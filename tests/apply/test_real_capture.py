@@ -1,5 +1,6 @@
 """Models whose forward reads values, captured with real tensors."""
 
+import gc
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 from torch.nn import functional
 
 import vdnnsim
 from calibration.apply.user_state import protecting_user_tensors
+from calibration.capture.outside_tensors import existing
 from calibration.capture.program import Arguments
 from reports.capture.case import Case
 from tests.apply.models import Network, backward, loss
@@ -132,7 +135,7 @@ def test_a_layer_that_is_reached_beside_the_copy_of_a_model_is_refused(real: boo
     assert all(each.grad is None for each in model.parameters())
 
 
-def test_what_a_model_keeps_outside_of_itself_has_values_or_no_plan() -> None:
+def test_a_model_computes_with_nothing_that_a_capture_left_without_values() -> None:
     """A cached random table is made by the first forward: without values in a capture, with values before it."""
 
     @cache
@@ -145,11 +148,35 @@ def test_what_a_model_keeps_outside_of_itself_has_values_or_no_plan() -> None:
 
     model = Shifted(16, 4)
     plan = partial(vdnnsim.plan, model, batches()[0], hardware="rtx_4090", loss=loss, policy="checkpoint")
-    with pytest.raises(CaptureError, match=r"keeps a tensor of shape \(4,\) outside of itself"):
-        plan()
+    with pytest.raises(CaptureError, match="without values, which forward or a hook kept"), plan().apply(model):
+        model(batches()[0])
     table.cache_clear()
-    model(batches()[0])
-    assert plan().predicted.metrics.allocated_bytes > 0
+    expected = model(batches()[0])
+    with plan().apply(model):
+        assert torch.equal(model(batches()[0]), expected)
+
+
+def test_what_forward_and_a_hook_write_anew_hinders_no_plan() -> None:
+    """A result that no loss takes is kept on the model, and a hook keeps another, which the loss does take."""
+
+    class Kept(nn.Sequential):
+        def forward(self, batch: Tensor) -> Tensor:
+            self.aside = self[1](batch)
+            return torch.as_tensor(self[0](batch))
+
+    model, found = Kept(nn.Linear(16, 4), nn.Linear(16, 2)), dict[str, Tensor]()
+    model[0].register_forward_hook(lambda _module, _inputs, output: found.update(output=output))
+
+    def of(output: Tensor) -> Tensor:
+        return loss(output) + loss(found["output"])
+
+    before = len(existing(FakeTensor))
+    plan = planned(model, batches()[0], real=False, of=of)
+    with plan.apply(model) as log:
+        backward(of(model(batches()[0])))
+    assert not log.departure
+    gc.collect()
+    assert len(existing(FakeTensor)) == before
 
 
 class HalvedByNumpy(Function):

@@ -72,9 +72,6 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     except CaptureError as failure:
         # Frames of ours say nothing to a user.
         raise failure.with_traceback(None) from failure.__cause__
-    from calibration.capture.outside_tensors import refuse_kept_tensors
-
-    refuse_kept_tensors()
     from vdnnsim.report.progress import SearchLine
 
     beside_bytes = 0 if request.live is None else request.live.other_bytes
