@@ -119,7 +119,7 @@ def _with_planner(given: ScenarioInput) -> "Scenario":
     Beside a model stand what PyTorch does alone, with checkpoints and by copies, unless a policy was asked for.
     """
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.study.answer import POLICIES as USUAL
+    from vdnnsim.study.less_work import POLICIES as USUAL
 
     scenario = given.scenario
     if given.path is None and not click.get_current_context().params["policies"]:

@@ -57,3 +57,8 @@ class CheckpointedBlocks:
     def growing_bytes(self) -> int:
         """An estimate of what grows with the batch: gradients in a block are as large as what it saved."""
         return self.input_bytes + 2 * self.saved_bytes
+
+    def fewest_parts(self, size: int, left_bytes: float) -> int:
+        """Return the fewest equal parts of so many samples of which one may have room beside what is held."""
+        divisors = (each for each in range(2, size) if size % each == 0)
+        return next((each for each in divisors if self.growing_bytes <= each * left_bytes), size)

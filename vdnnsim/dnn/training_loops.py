@@ -244,6 +244,14 @@ def fits_but_for_update(step: CapturedStep, room_bytes: float) -> bool:
     return max((held for held, each in pairs if each.phase is not Phase.UPDATE), default=0) <= room_bytes
 
 
+def kept_bytes(step: CapturedStep) -> int:
+    """Return the bytes that are live as backward begins in each loop that keeps activations, at the least.
+
+    However it updates parameters, and cuts its loss: of parameters, and of what forward saves beside logits.
+    """
+    return step.parameter_bytes + max(0, step.saved_bytes - _LIVE * logits_bytes(step))
+
+
 def slices_of(step: CapturedStep, room_bytes: int, parts: int = 1) -> int | None:
     """Return into how many slices of its tokens a loss may be cut; None where it takes little, or is not known.
 

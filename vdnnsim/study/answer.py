@@ -1,12 +1,11 @@
 """What makes a captured model fit: policies, other loops, micro-batches, a smaller batch, a larger card.
 
-What is done first when memory runs out comes first: micro-batches; an update without temporaries where only these have
-no room; checkpoints of each block with a fused optimizer and a loss in slices, in micro-batches too, which need
-captures; checkpoints as they are applied, and other loops. Then what offloads or recomputes otherwise, other batches
-and cards, and at last a search.
+What is done first when memory runs out comes first: micro-batches, then an update without temporaries where only these
+have no room, checkpoints of each block, checkpoints as they are applied. While nothing fits, what holds least follows,
+then other loops, what offloads or recomputes otherwise, other batches and cards, and at last a search.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_in
 from typing import Final
@@ -19,31 +18,29 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_sizes import has_pairs
 from vdnnsim.dnn.checkpointed_blocks import CheckpointedBlocks
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.dnn.training_loops import Loop, fits_but_for_update, lighter_loops, slices_of
+from vdnnsim.dnn.training_loops import Loop, fits_but_for_update, kept_bytes, lighter_loops, slices_of
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.policies.pytorch import cached_casts_bytes
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer_notes import notes, states_bytes
 from vdnnsim.study.answer_replays import AnswerReplays
-from vdnnsim.study.less_work import MOST_TRIALS, PLAIN, estimated_bytes, larger_card, shorter_sequence, smaller_batch
-from vdnnsim.study.replay_budget import STEPS, ReplayBudget
+from vdnnsim.study.less_work import (
+    MARGIN,
+    MEMONGER,
+    OF_CONVOLUTIONS,
+    PLAIN,
+    POLICIES,
+    RECOMPUTING,
+    larger_card,
+    micro_batches,
+    shorter_sequence,
+    smaller_batch,
+)
+from vdnnsim.study.replay_budget import SEARCHED, STEPS, ReplayBudget
 
-POLICIES: Final = ("checkpoint", "save_on_cpu")
-"""That plan at once, of those that `apply` runs."""
-MEMONGER: Final = "memonger(p)"
-OF_CONVOLUTIONS: Final = ("vdnn_all(p)", MEMONGER, "vdnn_conv(p)", "swap(p)")
-"""That are for convolutional networks; of others the one that recomputes is tried alone."""
-RECOMPUTING: Final = POLICIES[0]
 SEARCH: Final = "optimal"
 STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
-SEARCHED: Final = 15_000
-"""Operations as which a search counts, the least for which there is one."""
-_MARGIN: Final = 1.04
-"""By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
-_GROWING: Final = 1.1
-"""Memory that is held, over the card's, up to which segments that grow are tried for micro-batches."""
 
 
 def answer(
@@ -85,71 +82,103 @@ class _Asking:
     done: list[Way] = field(default_factory=list)
     loops: list[AnswerReplays] = field(default_factory=list)
     lacking: list[Loop] = field(default_factory=list)
+    searched: set[Loop] = field(default_factory=set)
+
+    @property
+    def _model(self) -> CapturedModel:
+        model = self.replays.scenario.captured
+        assert model is not None, "the scenario is of a captured model"
+        return model
 
     def ways(self) -> Iterator[Way]:
         """Yield everything that is tried, from cheap to dear."""
-        replays, result = self.replays, self.replays.result
-        asked = {row.policy: row for row in result.slowest}
-        for policy, row in asked.items():
-            yield replays.way(Change.POLICY, policy, replays.scenario, row)
-        for declined in result.declined:
-            yield replays.way(Change.POLICY, declined.policy, replays.scenario, f"no plan: {declined.reason}")
+        replays = self.replays
+        yield from replays.asked()
         if replays.can_fit:
             yield from self._grown(replays)
-            yield from self._micro_batches(replays, PLAIN)
+            yield from micro_batches(replays, self.done, PLAIN)
         lighter = lighter_loops(replays.workload.captured, replays.room_bytes, replays.workload.rounds)
         loops = [each for each in lighter if each.is_exact or not self.is_of_card]
-        step, room_bytes = replays.workload.captured, replays.room_bytes / _MARGIN
+        step, room_bytes = replays.workload.captured, replays.room_bytes / MARGIN
         is_of_update = bool(loops) and loops[0].is_of_update and fits_but_for_update(step, room_bytes)
         early = [*loops[:is_of_update], *(each for each in loops if each.checkpointing)]
         for loop in early:
             yield from self._in_loop(loop)
         if replays.can_fit:
-            yield from self._policies(replays, asked, (RECOMPUTING,))
-            yield from self._micro_batches(replays, RECOMPUTING)
+            yield from self._policies(replays, (RECOMPUTING,))
+            yield from micro_batches(replays, self.done, RECOMPUTING)
+        if kept_bytes(step) > replays.room_bytes and not any(way.fits for way in self.done):
+            yield from self._leanest(loops)
+        known = [*early, *(each.loop for each in self.loops)]
         for loop in sorted(loops, key=lambda each: bool(each.in_backward)):
-            if loop not in early:
+            if loop not in known:
                 yield from self._in_loop(loop)
         if replays.can_fit:
             has_convolutions = any(each.kind is LayerKind.CONV for each in replays.workload.graph.layers)
             others = (each for each in POLICIES if each != RECOMPUTING)
             suited = OF_CONVOLUTIONS if has_convolutions else (MEMONGER,)
-            yield from self._policies(replays, asked, (*others, *suited))
+            yield from self._policies(replays, (*others, *suited))
             for name in (PLAIN, RECOMPUTING):
-                yield from self._micro_batches(replays, name, are_likely=False)
+                yield from micro_batches(replays, self.done, name, are_likely=False)
         for each in self.loops:
-            yield from self._policies_in(each)
+            if each.loop not in self.searched and not each.loop.checkpointing:
+                yield from self._policies_in(each)
         if not self.is_of_card:
             yield from smaller_batch(replays, self.done)
             yield from shorter_sequence(replays, self.done)
             yield from larger_card(replays, self.done)
-        yield from self._searched(asked)
+        yield from self._searched()
+
+    def _leanest(self, loops: Sequence[Loop]) -> Iterator[Way]:
+        """Yield what holds least, where no loop that keeps all activations of the batch has room.
+
+        The last exact loop and the last other one with each block checkpointed, with policies in it, and a search.
+        """
+        exact = [each for each in loops if each.is_exact and not each.checkpointing]
+        narrow = [each for each in loops if not (each.is_exact or each.checkpointing or each.precision)]
+        if any(each.checkpointing for each in loops) and self._model.can_be_in_any_loop:
+            for loop in (*exact[-1:], *narrow[-1:]):
+                yield from self._with_policies(self._captured(replace(loop, checkpointing="full")))
+        for loop in exact[-1:]:
+            yield from self._with_policies(self._in_loop(loop))
+            yield from self._searched()
+
+    def _with_policies(self, ways: Iterable[Way]) -> Iterator[Way]:
+        """Yield ways, and policies in the loops that were captured for them."""
+        known = len(self.loops)
+        yield from ways
+        for each in self.loops[known:]:
+            yield from self._policies_in(each)
+            self.searched.add(each.loop)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
         """Yield another loop, in growing segments too if it lacks pieces; its parts if it checkpoints and none fits."""
-        model = self.replays.scenario.captured
-        assert model is not None, "the scenario is of a captured model"
+        model = self._model
         if not model.can_be_in_any_loop:
             self.lacking.append(loop)
             return
         if loop.checkpointing and self.replays.workload.part_size > 1:
             blocks = CheckpointedBlocks.of(self.replays.workload.captured)
             if blocks.least_bytes > self.replays.room_bytes:
-                yield from self._in_parts(model, loop, blocks)
+                yield from self._in_parts(loop, blocks)
                 return
+        yield from self._captured(loop)
+
+    def _captured(self, loop: Loop) -> Iterator[Way]:
+        """Yield another loop of the whole batch, which is captured; in micro-batches where only these may fit."""
         replays, budget = replace_in(self.replays, loop=loop), self.replays.budget
         asked = replays.untried(PLAIN, replays.scenario)
         if budget.lacks(asked, budget.capturing(replays.operations, loop) + replays.operations):
             yield asked
             return
         budget.loops.add(loop)
-        other = model.in_loop(loop)
+        other = self._model.in_loop(loop)
         if other is None:
             # A loss that is no cross entropy of the output layer cannot be cut.
             self.lacking.append(loop)
             whole = replace(loop, loss_chunks=None)
             if loop.loss_chunks and whole.changes and all(each.loop != whole for each in self.loops):
-                yield from self._in_loop(whole)
+                yield from self._captured(whole)
             return
         try:
             replays = self.replays.of(other, loop)
@@ -163,10 +192,11 @@ class _Asking:
         yield from self._grown(replays)
         # In place of an autocast another one has faster kernels.
         is_faster = loop.precision and self.replays.workload.captured.precision.autocast
-        if (is_faster and not found.fits) or (loop.checkpointing and not any(way.fits for way in self.done)):
-            yield from self._micro_batches(replays, PLAIN)
+        is_last = loop.checkpointing and not loop.in_backward and not any(way.fits for way in self.done)
+        if (is_faster and not found.fits) or is_last:
+            yield from micro_batches(replays, self.done, PLAIN)
 
-    def _in_parts(self, model: CapturedModel, loop: Loop, blocks: CheckpointedBlocks) -> Iterator[Way]:
+    def _in_parts(self, loop: Loop, blocks: CheckpointedBlocks) -> Iterator[Way]:
         """Yield a loop with checkpoints that has no room for the whole batch, captured as a micro-batch, if none fits.
 
         It is the largest one with room by an estimate, or a single sample; its loss needs fewer slices.
@@ -174,11 +204,10 @@ class _Asking:
         replays, budget = self.replays, self.replays.budget
         size, step = replays.workload.part_size, replays.workload.captured
         # In bfloat16 half of what autocast holds.
-        left_bytes = replays.room_bytes / _MARGIN - replays.held_bytes / (1 if loop.is_exact else 2)
+        left_bytes = replays.room_bytes / MARGIN - replays.held_bytes / (1 if loop.is_exact else 2)
         if left_bytes <= 0 or any(way.fits for way in self.done):
             return
-        divisors = (each for each in range(2, size) if size % each == 0)
-        parts = next((each for each in divisors if blocks.growing_bytes <= each * left_bytes), size)
+        parts = blocks.fewest_parts(size, left_bytes)
         loop = replace(loop, loss_chunks=loop.loss_chunks and slices_of(step, replays.room_bytes, parts))
         asked = replace_in(replays, loop=loop).untried_parts(PLAIN, parts)
         if budget.lacks(asked, budget.capturing(replays.operations, loop) + 2 * replays.operations):
@@ -186,26 +215,30 @@ class _Asking:
             return
         budget.loops.add(loop)
         for each in dict.fromkeys((loop, replace(loop, loss_chunks=None))):
-            part = model.in_loop(each, size // parts)
+            part = self._model.in_loop(each, size // parts)
             if part is not None:
                 there = replace_in(replays, loop=each, scenario=replace_in(replays.scenario, captured=part))
                 self.loops.append(there)
+                fewer = has_pairs(step, part.base)
                 found = there.without_limit.divided(PLAIN, parts)
-                yield replace(found, has_fewer_pairs=has_pairs(step, part.base))
+                yield replace(found, has_fewer_pairs=fewer)
+                if found.in_pieces and there.scenario.memory_model is MemoryModel.PYTORCH:
+                    yield replace(there.growing.divided(PLAIN, parts), has_fewer_pairs=fewer)
                 return
             self.lacking.append(each)
 
-    def _policies(self, replays: AnswerReplays, asked: Iterable[str], names: Iterable[str]) -> Iterator[Way]:
+    def _policies(self, replays: AnswerReplays, names: Iterable[str]) -> Iterator[Way]:
         """Yield policies that were not asked about."""
+        asked = {row.policy for row in self.replays.result.slowest}
         for name in names:
             if replays.named(name).label not in asked:
                 yield from self._tried(replays, name)
 
     def _policies_in(self, replays: AnswerReplays) -> Iterator[Way]:
         """Yield policies in another loop, unless that fits: what recomputes or offloads is slower than a plain one."""
-        if replays.loop.checkpointing or any(way.fits for way in self._plain() if way.loop == replays.loop):
+        if any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
-        plain_loops = [each.loop for each in self.loops if not each.loop.checkpointing]
+        plain_loops = [each.loop for each in self.loops if not (each.loop.checkpointing or each.loop.in_backward)]
         for name in POLICIES:
             label = replays.named(name).label
             if name != RECOMPUTING and any(way.fits and way.policy == label for way in self.done):
@@ -215,9 +248,9 @@ class _Asking:
             yield from ways
             if any(way.fits or way.untried for way in ways):
                 return
-            if name == RECOMPUTING and replays.loop == plain_loops[0] and replays.loop.is_exact:
+            if name == RECOMPUTING and replays.loop in plain_loops[:1] and replays.loop.is_exact:
                 for are_likely in (True, False):
-                    yield from self._micro_batches(replays, name, are_likely=are_likely)
+                    yield from micro_batches(replays, self.done, name, are_likely=are_likely)
 
     def _tried(self, replays: AnswerReplays, name: str) -> Iterator[Way]:
         """Yield a policy as it is applied, and in a plain loop with segments that grow where addresses fail."""
@@ -232,40 +265,13 @@ class _Asking:
         if in_pieces and replays.scenario.memory_model is MemoryModel.PYTORCH:
             yield replays.growing.plain(PLAIN)
 
-    def _micro_batches(self, replays: AnswerReplays, name: str, *, are_likely: bool = True) -> Iterator[Way]:
-        """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
-
-        The last that nearly fit are also yielded in growing segments. Nothing where an estimate says otherwise than
-        `are_likely` whether any fit.
-        """
-        size, label = replays.workload.part_size, replays.named(name).label
-        known = [way.held_bytes for way in self.done if way.policy == label and way.loop == replays.loop]
-        parts = [parts for parts in range(2, size + 1) if size % parts == 0]
-        held_bytes = next(filter(None, known), 0)
-        if not held_bytes or not parts:
-            return
-        cached_bytes = cached_casts_bytes(replays.workload) if name == RECOMPUTING else 0
-        most = replays.room_bytes / _MARGIN - cached_bytes
-        likely = [each for each in parts if estimated_bytes(replays, held_bytes, size // each) <= most]
-        if bool(likely) is not are_likely:
-            return
-        likely, nearly = (likely or parts[-1:])[:MOST_TRIALS], 0
-        for each in likely:
-            way = replays.divided(name, each)
-            if not way.fits and 0 < way.held_bytes <= _GROWING * way.memory_bytes:
-                nearly = each
-            if way.fits or not way.iteration_s or each == likely[-1]:
-                yield way
-                break
-        if nearly and replays.scenario.memory_model is MemoryModel.PYTORCH:
-            yield replays.growing.divided(name, nearly)
-
-    def _searched(self, asked: Iterable[str]) -> Iterator[Way]:
+    def _searched(self) -> Iterator[Way]:
         """Yield a search in the loop whose plain step takes least, unless that fits, with all effort that is left."""
         replays = self._least()
         search = SEARCH if replays.can_fit else STATES_ON_HOST
         may_fit = replays.can_fit or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
-        is_known = replays.named(search).label in asked and not replays.loop.changes
+        label = replays.named(search).label
+        is_known = any((way.policy, way.loop) == (label, replays.loop) for way in self.done)
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
         found = replays.tried(search, steps=STEPS * max(SEARCHED, replays.budget.operations), operations=SEARCHED)

@@ -8,6 +8,7 @@ and no more memory (as `vdnnsim.policies.accumulate`).
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Self
@@ -128,6 +129,13 @@ class AnswerReplays:
     def operations(self) -> int:
         """Operations of the captured step."""
         return len(self.workload.captured.operations)
+
+    def asked(self) -> Iterator[Way]:
+        """Yield the policies that were asked about."""
+        for row in self.result.slowest:
+            yield self.way(Change.POLICY, row.policy, self.scenario, row)
+        for declined in self.result.declined:
+            yield self.way(Change.POLICY, declined.policy, self.scenario, f"no plan: {declined.reason}")
 
     def tried(
         self,

@@ -1,4 +1,4 @@
-"""What is left where a card does not hold the whole batch: a smaller one, a shorter sequence, or a larger card."""
+"""What is left where a card does not hold the whole batch: parts of it, fewer samples or tokens, or a larger card."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,14 +13,55 @@ from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.placement import Placement
+from vdnnsim.policies.pytorch import cached_casts_bytes
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.edge import Need, find_edge
 
 PLAIN: Final = "pytorch"
+RECOMPUTING: Final = "checkpoint"
+POLICIES: Final = (RECOMPUTING, "save_on_cpu")
+"""That plan at once, of those that `apply` runs."""
+MEMONGER: Final = "memonger(p)"
+OF_CONVOLUTIONS: Final = ("vdnn_all(p)", MEMONGER, "vdnn_conv(p)", "swap(p)")
+"""That are for convolutional networks; of others the one that recomputes is tried alone."""
+MARGIN: Final = 1.04
+"""By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
+_GROWING: Final = 1.1
+"""Memory that is held, over the card's, up to which segments that grow are tried for micro-batches."""
 MOST_TRIALS: Final = 3
 """Numbers of micro-batches, or of halvings of a sequence, that are tried from the estimated one on."""
+
+
+def micro_batches(replays: AnswerReplays, done: Sequence[Way], name: str, *, are_likely: bool = True) -> Iterator[Way]:
+    """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
+
+    The last that nearly fit are also yielded in growing segments. Nothing where an estimate says otherwise than
+    `are_likely` whether any fit.
+    """
+    size, label = replays.workload.part_size, replays.named(name).label
+    known = [way.held_bytes for way in done if way.policy == label and way.loop == replays.loop]
+    parts = [parts for parts in range(2, size + 1) if size % parts == 0]
+    held_bytes = next(filter(None, known), 0)
+    if not held_bytes or not parts:
+        return
+    cached_bytes = cached_casts_bytes(replays.workload) if name == RECOMPUTING else 0
+    most = replays.room_bytes / MARGIN - cached_bytes
+    likely = [each for each in parts if estimated_bytes(replays, held_bytes, size // each) <= most]
+    if bool(likely) is not are_likely:
+        return
+    likely, nearly = (likely or parts[-1:])[:MOST_TRIALS], 0
+    for each in likely:
+        way = replays.divided(name, each)
+        if not way.fits and 0 < way.held_bytes <= _GROWING * way.memory_bytes:
+            nearly = each
+        if way.fits or not way.iteration_s or each == likely[-1]:
+            yield way
+            break
+    if nearly and replays.scenario.memory_model is MemoryModel.PYTORCH:
+        yield replays.growing.divided(name, nearly)
 
 
 def smaller_batch(replays: AnswerReplays, done: Sequence[Way]) -> Iterator[Way]:

@@ -25,9 +25,9 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import OF_CONVOLUTIONS, POLICIES, SEARCH
+from vdnnsim.study.answer import SEARCH
 from vdnnsim.study.answer_replays import held_bytes
-from vdnnsim.study.less_work import PLAIN
+from vdnnsim.study.less_work import OF_CONVOLUTIONS, PLAIN, POLICIES
 from vdnnsim.units import ElementType, Precision, format_bytes
 
 _KEEPING_STATES: Final = frozenset(each.partition("(")[0] for each in (PLAIN, *POLICIES, *OF_CONVOLUTIONS, SEARCH))

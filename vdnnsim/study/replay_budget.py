@@ -19,6 +19,8 @@ replayed five times, which with the first capture takes about 12 s of processor 
 the same is asked with more time."""
 STEPS: Final = 6
 """Steps of a search (`vdnnsim.planning.effort`) that take as long as the replay of an operation, about."""
+SEARCHED: Final = 15_000
+"""Operations as which a search counts, the least for which there is one."""
 LATE: Final = PER_S // 2
 """Operations by which an answer may take longer, as a replay in a loop that was captured for it."""
 CAPTURED: Final = 3

@@ -22,9 +22,9 @@ from vdnnsim.policies.interface import is_search
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import OF_CONVOLUTIONS, POLICIES, ways_here
+from vdnnsim.study.answer import ways_here
 from vdnnsim.study.answer_replays import AnswerReplays
-from vdnnsim.study.less_work import PLAIN
+from vdnnsim.study.less_work import OF_CONVOLUTIONS, PLAIN, POLICIES
 from vdnnsim.study.machines import Prices, ranking_of
 from vdnnsim.study.policies_on_machine import CapturedFor, captured_on, held_alone, suited, trusted
 from vdnnsim.study.replay_budget import RANKED_PER_S, SHARED, ReplayBudget, Tried, is_too_large

@@ -12,6 +12,7 @@ from vdnnsim.dnn.training_loops import (
     checkpointed_classes,
     class_of_blocks,
     fits_but_for_update,
+    kept_bytes,
     lighter_loops,
     logits_bytes,
     slices_of,
@@ -189,3 +190,12 @@ def test_slices_have_a_quarter_of_a_gibibyte_of_logits() -> None:
     for tokens, slices in ((10, 4), (4096, 4), (4097, 8), (8192, 8), (10**6, 64)):
         assert slices_of(linear(tokens=tokens), MIB) == slices
     assert slices_of(linear(tokens=1), 40 * MIB) is None
+
+
+def test_weights_and_activations_are_kept_in_any_loop_that_recomputes_nothing() -> None:
+    """Eight blocks have 8 MiB of weights and save 5 MiB of each sample; logits, which may be cut, do not count.
+
+    Twelve tokens save 3 MiB of logarithms alone, beside 8 MiB of weights.
+    """
+    assert kept_bytes(blocks(16)) == (8 + 8 * 5 * 16) * MIB
+    assert kept_bytes(linear(tokens=12)) == 8 * MIB

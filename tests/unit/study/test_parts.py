@@ -1,13 +1,16 @@
 """Checkpoints of each block where they have no room for the whole batch: captured as micro-batches at once."""
 
+from dataclasses import replace as in_model
+
 import pytest
 from msgspec.structs import replace
 
 from tests.answers import TYPES, answered, asked, of
 from tests.trained_steps import MIB, blocks
-from vdnnsim.analysis.answer import Change
+from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.study.answer import _Asking
 from vdnnsim.study.answer_replays import AnswerReplays
@@ -70,3 +73,34 @@ def test_a_loop_in_bfloat16_has_half_of_what_is_held() -> None:
     for loop in (CHECKPOINTS, narrow):
         list(asking._in_loop(loop))  # noqa: SLF001
     assert captured == [(narrow, 1)]
+
+
+def test_what_holds_least_is_tried_before_other_loops_while_nothing_fits() -> None:
+    """A sample with checkpoints takes 33 MiB, and the whole batch keeps 648, so that no plain loop of it fits in 20.
+
+    So the last exact loop comes next, with and without checkpoints, with policies in it and a search. In 56 MiB two
+    samples fit with checkpoints, and other loops are tried in turn.
+    """
+    leanest = Loop(optimizer="sgd_fused", in_backward=True)
+    captured: list[tuple[Loop, int]] = []
+    _, made = answered(asked(model(captured), 20 * MIB))
+    assert captured[1:3] == [(replace(leanest, checkpointing="full"), 16), (leanest, 16)]
+    policies = ["pytorch(p)", "checkpoint(p)", "save_on_cpu(p)"]
+    of_loops = [way for way in made.ways if way.loop.changes][1:]
+    assert [way.policy for way in of_loops if way.loop == replace(leanest, checkpointing="full")] == policies
+    assert [way.policy for way in of_loops[3:7]] == [*policies, "optimal"]
+    assert {way.loop for way in of_loops[3:7]} == {leanest}
+    _, made = answered(asked(model([]), 56 * MIB))
+    assert not any(way.loop.checkpointing and way.loop.in_backward for way in made.ways)
+
+
+def test_a_micro_batch_that_lacks_pieces_is_tried_in_segments_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PyTorch's allocator has bytes enough and no piece that is large enough."""
+    scenario = in_model(asked(model([]), 56 * MIB), memory_model=MemoryModel.PYTORCH)
+    asking = _Asking(AnswerReplays.begin(scenario, run_scenario(scenario), TYPES, ReplayBudget()))
+
+    def divided(replays: AnswerReplays, name: str, parts: int) -> Way:
+        return replace(replays.untried_parts(name, parts), in_pieces=True, untried=False, reason="")
+
+    monkeypatch.setattr(AnswerReplays, "divided", divided)
+    assert [way.expandable for way in asking._in_loop(CHECKPOINTS)] == [False, True]  # noqa: SLF001

@@ -28,6 +28,7 @@ from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.study.answer import _Asking
 from vdnnsim.study.answer_replays import AnswerReplays, held_bytes
+from vdnnsim.study.less_work import micro_batches
 from vdnnsim.study.replay_budget import CAPTURED, ReplayBudget
 from vdnnsim.units import Precision
 
@@ -123,8 +124,8 @@ def test_micro_batches_that_nearly_fit_are_tried_in_segments_that_grow(
     monkeypatch.setattr(AnswerReplays, "divided", divided)
     whole = asking.replays.untried("pytorch", scenario)
     asking.done.append(msgspec.structs.replace(whole, held_bytes=2 * MIB, reason=""))
-    monkeypatch.setattr("vdnnsim.study.answer.estimated_bytes", lambda *_: 0)
-    found = list(asking._micro_batches(asking.replays, "pytorch"))  # noqa: SLF001
+    monkeypatch.setattr("vdnnsim.study.less_work.estimated_bytes", lambda *_: 0)
+    found = list(micro_batches(asking.replays, asking.done, "pytorch"))
     assert [(way.batch_size, way.expandable) for way in found] == tried
 
 
