@@ -78,7 +78,7 @@ class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]
             results = kernel(arguments_of(func, args, kwargs))
             if results is not None:
                 return results
-        return func(*args, **kwargs)
+        return self.in_mode_below(func, args, kwargs)
 
 
 @contextmanager

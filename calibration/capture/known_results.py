@@ -3,7 +3,7 @@
 A model of many equal blocks runs the same operators on tensors of the same shapes in each of them.
 """
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import torch
@@ -47,6 +47,9 @@ class KnownResults(FakeTensorMode):  # type: ignore[no-untyped-call]
 
         To enter the mode and be dispatched back to it takes a quarter longer.
         """
+        if func is _UNSAFE_VIEW:
+            # PyTorch's mode keeps no results of it, but of what it calls (`native/TensorShape.cpp`).
+            func = _VIEW
         key = _key(func, args, kwargs)
         entry = None if key is None else self.cache.get(key)
         if not isinstance(entry, fake_tensor._DispatchCacheValidEntry):  # noqa: SLF001 - as below
@@ -96,24 +99,39 @@ def _is_plain(metadata: Any) -> bool:  # noqa: ANN401 - PyTorch's
 def _key(func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - of PyTorch's mode
     """Return what decides the shapes of results; None where that is not known of a type."""
     found: list[object] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-    if not (_describe(args, found) and _describe(kwargs, found)):
+    may_alias = _may_alias(func)
+    if not (_describe(args, found, may_alias) and _describe(kwargs, found, may_alias)):
         return None
     return fake_tensor._DispatchCacheKey(tuple(found))  # noqa: SLF001 - as the method that it is for
 
 
-def _describe(value: object, found: list[object]) -> bool:
+@cache
+def _may_alias(func: Any) -> bool:  # noqa: ANN401 - also one of a higher order
+    """Return whether results may lie in the storage of an argument, so that it matters where that begins."""
+    if not isinstance(func, OpOverload) or func.is_view or func._schema.is_mutable:  # noqa: SLF001 - no public one
+        return True
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001 - as PyTorch's mode asks
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite)  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
+def _describe(value: object, found: list[object], may_alias: bool) -> bool:  # noqa: FBT001 - of each argument
     """Append what decides the shape of results; return False where that is not known of a type."""
     if isinstance(value, FakeTensor):
         if value.constant is not None or value.layout is not torch.strided or value.is_quantized:
             return False
         flags = value.requires_grad, value.is_conj(), value.is_neg(), value.is_inference()
-        sizes = value.shape, value.stride(), value.storage_offset(), value.untyped_storage().nbytes()
-        found += (value.dtype, value.fake_device, *sizes, flags)
+        found += (value.dtype, value.fake_device, value.shape, value.stride(), flags)
+        if may_alias:
+            found += (value.storage_offset(), value.untyped_storage().nbytes())
         return True
     if isinstance(value, list | tuple | dict):
         found += (type(value), len(value))
         parts = value.items() if isinstance(value, dict) else value
-        return all(_describe(each, found) for each in parts)
+        return all(_describe(each, found, may_alias) for each in parts)
     # 1 and 1.0 are equal and make results of other types.
     found += (type(value), value)
     return type(value) in _DESCRIBED
+
+
+_VIEW: Final = torch.ops.aten.view.default
+_UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - as operators are called

@@ -98,7 +98,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if self.opened and (found := self.decomposed(func, args, kwargs)) is not NotImplemented:
             return found
         try:
-            result = func(*args, **kwargs)
+            result = self.in_mode_below(func, args, kwargs)
         except Exception as failure:
             self.failure = failure, failure_of(failure, str(func), self._modules.path, of_rank=bool(self.opened))
             raise

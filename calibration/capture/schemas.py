@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode_temporarily
 
 from vdnnsim.dnn.step import Access
 
@@ -47,6 +47,17 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Four of five calls under fake tensors.
             return args[0].fake_device
         return self.dispatch(func, args, kwargs or {})
+
+    def in_mode_below(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Return the results of an operator in the mode below, at once where that is one of these.
+
+        PyTorch would look the mode up and convert arguments and results, which takes as long as all that it does.
+        """
+        below = _get_current_dispatch_mode()
+        if not isinstance(below, OperatorMode) or below.opened:
+            return func(*args, **kwargs)
+        with _pop_mode_temporarily():
+            return below.dispatch(func, args, kwargs)
 
     def decomposed(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run the operators of which a composite consists within the mode; NotImplemented if it is none."""

@@ -14,12 +14,13 @@ aten = torch.ops.aten
 
 
 def test_results_that_are_known_are_as_computed_ones() -> None:
-    """A sum, a view in the memory of its argument, an update in place and a pair: the second call looks them up."""
+    """A sum, views in the memory of an argument, an update in place and a pair: the second call looks them up."""
     with FakeTensors():
         for call in (
             lambda x: x + 1,
             lambda x: x.T[1:],
             lambda x: x.add_(1),
+            lambda x: aten._unsafe_view(x, [32]),  # noqa: SLF001 - as autograd calls it
             lambda x: torch.stack(aten.native_dropout(x, 0.5, train=True)),
         ):
             given = [torch.empty(4, 8) for _ in range(3)]
@@ -35,6 +36,14 @@ def test_results_that_are_known_are_as_computed_ones() -> None:
                 is_view = first.untyped_storage()._cdata == given[0].untyped_storage()._cdata  # noqa: SLF001
                 assert (y.untyped_storage()._cdata == x.untyped_storage()._cdata) is is_view  # noqa: SLF001
                 assert vars(y).keys() == vars(first).keys()
+
+
+def test_what_begins_elsewhere_in_its_storage_has_views_there_and_other_results_alike() -> None:
+    """Rows 0 to 3 and 4 to 7 of an 8 x 8 table begin 0 and 32 elements behind it; sums are tensors of their own."""
+    with FakeTensors():
+        halves = torch.empty(8, 8).split(4)
+        assert [each.t().storage_offset() for each in halves] == [0, 32]
+        assert [(each + 1).storage_offset() for each in halves] == [0, 0]
 
 
 def layer_norm(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
