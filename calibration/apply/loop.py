@@ -22,7 +22,7 @@ from calibration.apply.optimizer_states import States
 from calibration.apply.reservation import Reservation
 from calibration.apply.step_hooks import StepHooks
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.wrapped import is_sharded, was_made_by_compile, within_ddp
+from calibration.capture.wrapped import is_sharded, unwrapped, was_made_by_compile
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import ExecutionRefused
 
@@ -55,7 +55,7 @@ class Loop(LoopState):
             raise self._refused(
                 "has the optimizer's states on the host, expected plan.stream(optimizer, model) before the first step"
             )
-        model = within_ddp(model)
+        model = unwrapped(model)
         _count_fused_updates()
         _PLANNED.add(model)
         if self.schedule.recomputed_operations and is_sharded(model):
@@ -118,7 +118,7 @@ class Loop(LoopState):
         if former is not None:
             raise self._refused("has the states of another optimizer on the host, expected one plan for each optimizer")
         self.arena.reserve(self.schedule.pinned_bytes)
-        States(optimizer, within_ddp(model), self.schedule.states, self.arena, self.copy_stream)
+        States(optimizer, unwrapped(model), self.schedule.states, self.arena, self.copy_stream)
         self._streamed = weakref.ref(optimizer)
 
     def unpin(self) -> None:

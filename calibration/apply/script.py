@@ -6,6 +6,7 @@ backward others have their steps leaves memory for them.
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from calibration.apply.script_models import Applied, Called, ScriptModels, Train
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
 from calibration.capture.nodes import is_in_backward
+from calibration.capture.wrapped import compiles_nothing
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError, VdnnsimError
 from vdnnsim.units import Precision
@@ -60,7 +62,7 @@ class Script:
         self._saved: dict[int, int] = {}
         self._calls: list[Called] = []
         self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
-        self._compile, self._compiles = torch.compile, False
+        self._compile = torch.compile
         self._step: AbstractContextManager[Any] | None = None
         self._models = ScriptModels()
         self._has_refused = False
@@ -128,12 +130,11 @@ class Script:
             self._saved[storage.data_ptr()] = storage.nbytes()
 
     def _compiled(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - PyTorch's own
-        """Let functions run eagerly, which a plan may have to follow; compiled modules are refused where they run."""
-        function = args[0] if args else None
-        if not self._compiles and not isinstance(getattr(function, "__self__", function), nn.Module):
-            self._compiles = True
+        """Let what is compiled run eagerly, which a plan may have to follow; for its modules our hooks run twice."""
+        if not compiles_nothing():
             self._say("torch.compile: what it compiles runs eagerly here, for a plan is of operators")
             self._eagerly.enter_context(torch.compiler.set_stance("force_eager"))
+            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
         return self._compile(*args, **kwargs)
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own

@@ -20,7 +20,7 @@ from calibration.apply.model_discovery import (
     precision_of,
 )
 from calibration.capture.nodes import is_in_backward
-from calibration.capture.wrapped import within_ddp
+from calibration.capture.wrapped import unwrapped
 from vdnnsim.units import Precision
 
 _PATIENCE: Final = 16
@@ -64,8 +64,8 @@ class Called:
 
     @property
     def model(self) -> nn.Module:
-        """The module within DDP."""
-        return within_ddp(self.module)
+        """The module within DDP and torch.compile."""
+        return unwrapped(self.module)
 
     @property
     def has_inputs(self) -> bool:

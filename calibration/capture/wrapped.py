@@ -65,10 +65,27 @@ def was_made_by_compile(module: nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule"
 
 
-def is_in_compiled_call() -> bool:
-    """Return whether a function runs that torch.compile made, unless all of them run eagerly by `set_stance`."""
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module within DistributedDataParallel, and within what torch.compile made if that runs eagerly."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif was_made_by_compile(model) and compiles_nothing():
+            model = model._orig_mod  # type: ignore[assignment]  # noqa: SLF001 - PyTorch's own name for it in states
+        else:
+            return model
+
+
+def compiles_nothing() -> bool:
+    """Return whether all that torch.compile made runs eagerly, by `torch.compiler.set_stance`."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is None or dynamo._stance.stance == "force_eager":  # noqa: SLF001 - there is no public one
+    return dynamo is not None and dynamo._stance.stance == "force_eager"  # noqa: SLF001 - there is no public one
+
+
+def is_in_compiled_call() -> bool:
+    """Return whether a function runs that torch.compile made, unless all of them run eagerly."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None or compiles_nothing():
         return False
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as `inspect.currentframe`
     # What is kept from being compiled, as a checkpoint, is called from that file, too.
@@ -101,18 +118,18 @@ def refuse_spread(model: nn.Module) -> None:
 
 
 def refuse_compiled(model: nn.Module, known: Container[int] = ()) -> None:
-    """Refuse a model of which a part is compiled.
+    """Refuse a model of which a part is compiled, unless all of them run eagerly.
 
     Calls of known models, by identity, are intercepted, which looks like a compiled one.
 
     Raises:
         CaptureError: a module is compiled.
     """
-    for each in model.modules():
+    for each in () if compiles_nothing() else model.modules():
         if is_compiled(each) and id(each) not in known:
             raise CaptureError(
-                f"{type(each).__name__}: was compiled by torch.compile, expected a model that is not: a compiled one "
-                "does not run the operations that a plan is made of"
+                f"{type(each).__name__}: was compiled by torch.compile, and does not run the operations that a plan is "
+                'made of; expected the model before that, or torch.compiler.set_stance("force_eager")'
             )
 
 

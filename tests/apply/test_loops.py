@@ -1,4 +1,4 @@
-"""Loops with scaled and accumulated gradients, sequences, several models, DDP and FSDP."""
+"""Loops with scaled and accumulated gradients, sequences, several models, compiled ones, DDP and FSDP."""
 
 import copy
 import warnings
@@ -20,7 +20,7 @@ from reports.capture.case import Case
 from tests.apply.models import MODELS, Network, backward, image, loss, rows
 from tests.apply.training import Applied, alike, planned, requested, train, without
 from vdnnsim.api.planning import Planned
-from vdnnsim.errors import ExecutionRefused
+from vdnnsim.errors import CaptureError, ExecutionRefused
 
 CASE, SMALL = MODELS["convolutional"], MODELS["perceptron"]
 POLICIES = ["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)]
@@ -162,3 +162,15 @@ def test_weights_in_shards(small: Network, tmp_path: Path) -> None:
         with pytest.raises(ExecutionRefused, match="recomputes what FSDP gathers weights for"):
             distributed_steps(small, spread, again.apply)
     followed(made)
+
+
+def test_a_compiled_model_that_runs_eagerly_is_planned_and_follows() -> None:
+    compiled: Network = torch.compile(SMALL.make_model(), backend="eager")
+    with pytest.raises(CaptureError, match=r"was compiled by torch\.compile, .*set_stance"):
+        requested(compiled, rows(), "checkpoint")
+    with torch.compiler.set_stance("force_eager"):
+        eager = requested(compiled, rows(), "checkpoint").planned()
+        with eager.apply(compiled) as log:
+            backward(loss(compiled(rows())))
+    assert "recompute" in dict(log.order)
+    assert not log.departure

@@ -24,7 +24,6 @@ class _Squares(torch.autograd.Function):
         return gradient.expand_as(context.saved_tensors[0])
 
 
-@pytest.mark.filterwarnings("ignore:Using `torch.compile")
 @pytest.mark.parametrize(
     ("of", "make", "why"),
     [
@@ -34,11 +33,6 @@ class _Squares(torch.autograd.Function):
         (lambda each: each(batch()).sum(0), classifier, "does not begin at a scalar"),
         (lambda each: each(batch().double()).mean(), lambda: classifier().double(), "its parameters are float64"),
         (lambda each: _Squares.apply(each(batch())), classifier, "how it is made was not seen"),  # type: ignore[no-untyped-call]
-        (
-            lambda each: each(batch()).mean(),
-            lambda: torch.compile(classifier(), backend="eager"),
-            "was compiled by torch.compile",
-        ),
     ],
 )
 def test_scripts_that_are_refused(of: Callable[[Network], Tensor], make: Callable[[], nn.Module], why: str) -> None:

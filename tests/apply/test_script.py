@@ -1,6 +1,7 @@
 """Plans applied to unchanged scripts: the same losses bit by bit, or a refusal with the reason."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -154,21 +155,45 @@ def test_calls_that_are_no_part_of_the_loss_are_no_reason_to_refuse() -> None:
     assert len(script.plans) == 1
 
 
-def test_a_compiled_function_runs_eagerly_and_its_model_is_planned() -> None:
+def _compiled_in_place() -> nn.Module:
+    model = classifier()
+    model.compile(backend="eager")
+    return model
+
+
+def _of_a_compiled_layer() -> Network:
+    model: Network = classifier()
+    model[0] = torch.compile(model[0], backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "function"),
+    [
+        (classifier, True),
+        (lambda: torch.compile(classifier(), backend="eager"), False),
+        (_compiled_in_place, False),
+        (_of_a_compiled_layer, False),
+    ],
+)
+def test_what_is_compiled_runs_eagerly_and_its_model_is_planned(make: Callable[[], nn.Module], function: bool) -> None:  # noqa: FBT001
     """The bits are those of an eager step; it is said once that it is one."""
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
-        of = torch.compile(lambda images: model(images).square().mean(), backend="eager")
-        return updated(of(batch()), optimizer)
+        def of(images: Tensor) -> Network:
+            return model(images).square().mean()
+
+        return updated((torch.compile(of, backend="eager") if function else of)(batch()), optimizer)
 
     with watched() as script:
-        found = losses(step)
+        found = losses(step, make)
     said, plan = script.said
     assert said.startswith("torch.compile: ")
     assert plan == str(script.plans[0])
     with torch.compiler.set_stance("force_eager"):
         assert alike(losses(step), found)
     assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3
+    assert script.plans[0].loop.steps[-1].offloaded_bytes > 0
 
 
 def test_the_stance_of_the_compiler_is_the_scripts_own_afterwards() -> None:

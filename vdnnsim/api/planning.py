@@ -111,7 +111,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.object_capture import captured_object
     from calibration.capture.program import CaptureDevice
     from calibration.capture.user_code import article
-    from calibration.capture.wrapped import refuse_compiled
+    from calibration.capture.wrapped import refuse_compiled, unwrapped, was_made_by_compile
     from vdnnsim.api.named import precision_named, profile_of
     from vdnnsim.api.scenarios import chosen_memory_model, with_memory
     from vdnnsim.dnn.captured_accumulation import with_gradients
@@ -127,6 +127,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
             "that makes one, is for `vdnnsim.capture`"
         )
     refuse_compiled(model)
+    model = unwrapped(model) if was_made_by_compile(model) else model
     device = next((each.device for each in model.parameters()), None)
     if device is None:
         raise CaptureError("model: has no parameter, expected one to train")
