@@ -164,6 +164,8 @@ def test_weights_in_shards(small: Network, tmp_path: Path) -> None:
     followed(made)
 
 
+# Of a hook that PyTorch keeps in a dictionary of its own after it was removed.
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
 def test_a_compiled_model_that_runs_eagerly_is_planned_and_follows() -> None:
     compiled: Network = torch.compile(SMALL.make_model(), backend="eager")
     with pytest.raises(CaptureError, match=r"was compiled by torch\.compile, .*set_stance"):
