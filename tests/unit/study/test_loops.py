@@ -153,6 +153,20 @@ def test_another_autocast_is_tried_in_micro_batches_where_the_whole_has_no_room(
     assert "scaler" not in lines
 
 
+def test_autocast_of_a_step_in_float32_is_tried_in_micro_batches_too() -> None:
+    """In 100 / 1.05 MiB one sample of 728 / 16 fits; the whole batch is faster than 16 of them, narrow as well."""
+
+    def narrow(batch_size: int) -> CapturedStep:
+        return msgspec.structs.replace(blocks(batch_size), precision=AUTOCAST)
+
+    def other_loop(loop: Loop, batch_size: int) -> CapturedModel | None:
+        return CapturedModel(narrow(batch_size), capture=narrow) if loop.precision and not loop.in_backward else None
+
+    _, made = answered(asked(CapturedModel(blocks(16), capture=blocks, capture_loop=other_loop), 100 * MIB))
+    ways = [way for way in made.ways if way.loop.precision and way.policy == "pytorch(p)"]
+    assert (Change.MICRO_BATCHES, True) in [(way.change, way.fits) for way in ways]
+
+
 @pytest.mark.parametrize(("memory_bytes", "on_host"), [(GIB, False), (1, True)])
 def test_a_model_whose_weights_have_no_room_is_made_on_the_host(memory_bytes: int, *, on_host: bool) -> None:
     """From where the lines of a way move it in narrower types."""
