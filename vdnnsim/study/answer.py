@@ -266,7 +266,7 @@ class _Asking:
             yield replays.growing.plain(PLAIN)
 
     def _searched(self) -> Iterator[Way]:
-        """Yield a search in the loop whose plain step takes least, unless that fits, with all effort that is left."""
+        """Yield a search in the loop whose plain step takes least, unless that fits; for a run by all that is left."""
         replays = self._least()
         search = SEARCH if replays.can_fit else STATES_ON_HOST
         may_fit = replays.can_fit or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
@@ -274,7 +274,8 @@ class _Asking:
         is_known = any((way.policy, way.loop) == (label, replays.loop) for way in self.done)
         if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
             return
-        found = replays.tried(search, steps=STEPS * max(SEARCHED, replays.budget.operations), operations=SEARCHED)
+        most = SEARCHED if self.is_of_card else max(SEARCHED, replays.budget.operations)
+        found = replays.tried(search, steps=STEPS * most, operations=SEARCHED)
         yield found if found.untried else self._compared(found)
 
     def _compared(self, found: Way) -> Way:
