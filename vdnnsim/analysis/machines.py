@@ -50,11 +50,15 @@ def cost_of(per_hour: float, gpus: int, iteration_s: float, samples: int, sample
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A machine on which no policy fits of those that were tried, and why; undecided where others were not in time."""
+    """A machine on which no policy fits of those that were tried, and why; undecided where others were not in time.
+
+    Nothing but the plain loop was tried where it `is_slow`.
+    """
 
     name: str
     reason: str
     undecided: bool = False
+    is_slow: bool = False
 
 
 class Order(Enum):

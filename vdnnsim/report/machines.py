@@ -140,7 +140,9 @@ def findings(ranking: Ranking) -> list[str]:
     lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
     reasons = shared((each.reason, each.name) for each in ranking.unfit if not each.undecided)
     lines += [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    if undecided := [each.name for each in ranking.unfit if each.undecided]:
+    slow = shared((each.reason, each.name) for each in ranking.unfit if each.is_slow)
+    lines += [f"not tried without a longer --time-limit: {', '.join(names)}: {why}" for why, names in slow.items()]
+    if undecided := [each.name for each in ranking.unfit if each.undecided and not each.is_slow]:
         lines.append(f"not decided, try a longer --time-limit: {', '.join(undecided)}")
     return lines
 

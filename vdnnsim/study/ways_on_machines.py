@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
+from math import inf
 from typing import Final
 
 from vdnnsim.analysis.answer import Way
@@ -33,6 +34,11 @@ from vdnnsim.units import format_bytes
 
 OPERATIONS: Final = 25 * RANKED_PER_S
 """Of a ranking, by default."""
+SLOW: Final = 50
+"""How many times as long as the first the kernels of a machine take that waits for more time than by default.
+
+It cannot win: no card is rented for so much less.
+"""
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
 
 
@@ -82,6 +88,13 @@ def rank_by_ways(
                 continue
             found[at] = _offer(replays, profiles[at])
         done(found[at])
+    if prices is None and operations <= OPERATIONS:
+        first_s = min((each.iteration_s for each in found.values() if isinstance(each, Offer)), default=inf)
+        for at in [at for at, replays in lacking.items() if _kernels_s(replays) > SLOW * first_s]:
+            del lacking[at]
+            reason = f"kernels alone take over {SLOW} times as long as the first"
+            found[at] = Unfit(profiles[at].server.name, reason, undecided=True, is_slow=True)
+            done(found[at])
     sharing = Counter(_captured(each.scenario) for each in lacking.values())
     # What few share takes most, and comes last, for all that is left.
     lacking = dict(sorted(lacking.items(), key=lambda item: -sharing[_captured(item[1].scenario)]))
@@ -145,6 +158,11 @@ def _plain(
         results=rows,
     )
     return AnswerReplays(scenario, result, types, ReplayBudget(), simulator.cost_model, shared=shared)
+
+
+def _kernels_s(replays: AnswerReplays) -> float:
+    """Return how long all kernels take by their fastest algorithms, whatever memory there is."""
+    return sum(options[0].seconds for options in replays.costs.table(replays.workload).kernels.values())
 
 
 def _until_one_fits(replays: AnswerReplays) -> Iterator[Way]:

@@ -25,16 +25,19 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies
+from vdnnsim.report.machines import findings
 from vdnnsim.scenario.experiment import run_scenario, simulator_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Planned, Simulator
 from vdnnsim.study import nearby_machines as module
+from vdnnsim.study import ways_on_machines
 from vdnnsim.study.answer_replays import AnswerReplays
+from vdnnsim.study.machines import Prices
 from vdnnsim.study.nearby_machines import nearby
 from vdnnsim.study.replay_budget import ReplayBudget, Tried
 from vdnnsim.study.shared_plans import SharedPlans
-from vdnnsim.study.ways_on_machines import rank_by_ways
+from vdnnsim.study.ways_on_machines import OPERATIONS, rank_by_ways
 
 
 def model() -> CapturedModel:
@@ -152,6 +155,26 @@ def test_a_plain_loop_that_is_too_large_is_replayed_on_one_card(monkeypatch: pyt
     assert whole == ["a100_80gb"]
     alone = rank_by_ways(asked(model(), 64 * MIB), cards[1:], TYPES)
     assert [each for each in found.offers if each.name == "rtx_4090"] == list(alone.offers)
+
+
+def test_a_machine_that_cannot_win_waits_for_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it no 50 but a 1000th of the first, the kernels of a card of a MiB would take longer than a step there.
+
+    With more time it is tried, and where there are prices, by which it may be first.
+    """
+    monkeypatch.setattr(ways_on_machines, "SLOW", 0.001)
+    scenario, cards = asked(model(), MIB), (card(64 * MIB, "a100_80gb"), card(MIB))
+    ranking = rank_by_ways(scenario, cards, TYPES)
+    assert [each.name for each in ranking.offers] == ["a100_80gb"]
+    assert findings(ranking)[-1] == (
+        "not tried without a longer --time-limit: rtx_4090: kernels alone take over 0.001 times as long as the first"
+    )
+    prices = Prices("EUR", {"rtx_4090": 0.1}, None, ("prices.yaml", ""))
+    longer = rank_by_ways(scenario, cards, TYPES, operations=OPERATIONS + 1)
+    assert {each.name for each in longer.offers} == {"a100_80gb", "rtx_4090"}
+    assert rank_by_ways(scenario, cards, TYPES, prices=prices).offers[0].name == "rtx_4090"
+    # With no step of another to hold it against, nothing is slow.
+    assert not rank_by_ways(scenario, cards[1:], TYPES).unfit
 
 
 @pytest.mark.parametrize("operations", [60, 100, 140, 200, 50_000])
