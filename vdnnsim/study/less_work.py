@@ -15,10 +15,12 @@ from vdnnsim.hardware.profile import card_words, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.placement import Placement
+from vdnnsim.policies.interface import is_search
 from vdnnsim.policies.pytorch import cached_casts_bytes
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.edge import Need, find_edge
+from vdnnsim.study.replay_budget import SEARCHED, STEPS
 
 PLAIN: Final = "pytorch"
 RECOMPUTING: Final = "checkpoint"
@@ -115,8 +117,9 @@ def larger_card(replays: AnswerReplays, done: Sequence[Way]) -> Iterator[Way]:
     server = _smallest_that_holds(replays, rows[0]) if rows else None
     if server is not None:
         # One replay, which an answer without anything that fits is better with.
-        trying = replays if any(way.fits for way in done) else replays.without_limit
-        yield trying.tried(rows[0].policy, replays.on(server), Change.CARD)
+        trying, policy = replays if any(way.fits for way in done) else replays.without_limit, rows[0].policy
+        searched = SEARCHED if is_search(replays.named(policy)) else 0
+        yield trying.tried(policy, replays.on(server), Change.CARD, steps=STEPS * searched, operations=searched)
 
 
 def _smallest_that_holds(replays: AnswerReplays, row: PolicyResult) -> Server | None:

@@ -219,6 +219,15 @@ def test_the_smallest_card_that_fits_is_tried(gib: int, found: Sequence[str]) ->
     assert [way.hardware for way in of(made, Change.CARD)] == found
 
 
+@pytest.mark.parametrize(("operations", "is_tried"), [(15_000, True), (12_900, False)])
+def test_a_search_on_a_larger_card_counts_as_one(operations: int, is_tried: bool) -> None:  # noqa: FBT001 - a case
+    """It counts 15,000 operations, 2,000 of which may be beyond: all else takes less than 100, and a part fits."""
+    _, made = answered(asked(CapturedModel(chain(20_000), chain(10_000)), MIB, "optimal"), ReplayBudget(operations))
+    (found,) = of(made, Change.CARD, "optimal")
+    assert (found.fits, found.untried) == (is_tried, not is_tried)
+    assert any(way.fits for way in of(made, Change.MICRO_BATCHES, "checkpoint(p)"))
+
+
 def test_a_rank_is_tried_on_cards_with_links_to_the_others() -> None:
     """A rank of eight has weights of 100 GiB, more than an H100 holds; of machines with eight linked GPUs H200 do."""
     of_all = msgspec.structs.replace(sharded(), ranks=8, parallel="fsdp=8")
