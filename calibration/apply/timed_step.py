@@ -17,6 +17,7 @@ from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.reservation import memory_history
 from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.step_hooks import StepHooks
+from calibration.capture.nodes import is_in_backward
 from calibration.devices.worker import WorkerMark
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
@@ -179,8 +180,8 @@ class _Timing:
         self._loop.make_hooks = self._make_hooks
         if self._closely:
             self._loop.copy_stream = cast("CopyStream", _TimedCopyStream(self._loop.copy_stream, self))
-        # The update may run within the context.
-        self._hook = register_optimizer_step_pre_hook(lambda *_: self.end())
+        # The update may run within the context; those in backward are a part of it.
+        self._hook = register_optimizer_step_pre_hook(lambda *_: None if is_in_backward() else self.end())
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,6 +1,7 @@
 """Plans of loops whose parameters are updated in backward, and of losses in slices: the same bits as without."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,21 @@ def test_updates_in_backward_have_the_same_bits(name: str, policy: str) -> None:
     assert {each.departure for each in made.loop.steps} == {""}
     if policy == "save_on_cpu" and name == "perceptron":
         assert all(each.offloaded_bytes == made.loop.schedule.offloaded_bytes > 0 for each in made.loop.steps)
+
+
+def test_a_traced_step_ends_behind_its_updates_in_backward(tmp_path: Path) -> None:
+    """The first of them ended it, before backward was over: the last stretch then took less than no time."""
+    torch.manual_seed(0)
+    model = MODELS["perceptron"].make_model()
+    made = requested(model, rows(), "save_on_cpu", optimizer="adamw", in_backward=True).planned()
+    made.trace(tmp_path)
+    trained(model, made)
+    step = made._reporter.recorded  # noqa: SLF001
+    assert step is not None
+    times = [time for each in step.stretches for time in (each.start_s, each.end_s)]
+    assert times == sorted(times)
+    assert times[-1] == step.seconds
+    assert made.refit().predicted.metrics.iteration_s > 0
 
 
 def test_a_script_that_updates_in_backward_is_planned_so() -> None:
