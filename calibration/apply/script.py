@@ -61,8 +61,7 @@ class Script:
         self._running: nn.Module | None = None
         self._saved: dict[int, int] = {}
         self._calls: list[Called] = []
-        self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
-        self._compile = torch.compile
+        self._backward, self._grad, self._compile = torch.autograd.backward, torch.autograd.grad, torch.compile
         self._step: AbstractContextManager[Any] | None = None
         self._models = ScriptModels()
         self._has_refused = False

@@ -229,9 +229,8 @@ class _Asking:
 
     def _policies(self, replays: AnswerReplays, names: Iterable[str]) -> Iterator[Way]:
         """Yield policies that were not asked about."""
-        asked = {row.policy for row in self.replays.result.slowest}
         for name in names:
-            if replays.named(name).label not in asked:
+            if all(row.policy != replays.named(name).label for row in replays.result.slowest):
                 yield from self._tried(replays, name)
 
     def _policies_in(self, replays: AnswerReplays) -> Iterator[Way]:
