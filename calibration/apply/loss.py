@@ -100,9 +100,10 @@ class LossRecorder(TorchFunctionMode):
                 if isinstance(each, _Made) and each.call not in calls:
                     wanted.add(each.call)
                 elif isinstance(each, torch.Tensor) and each.requires_grad and calls[number].has_gradients:
+                    right = "what is made of it" if each.is_leaf else "it"
                     raise CaptureError(
                         f"the loss: is made of a tensor of shape {tuple(each.shape)} that has a gradient and that the "
-                        "model did not return, expected a loss of the model's output"
+                        f"model did not return, expected forward to return {right} as well"
                     )
         if not outputs:
             raise CaptureError(_UNSEEN)

@@ -25,7 +25,15 @@ from calibration.apply.model_discovery import (
     optimizers_of,
     refuse_other_kinds,
 )
-from calibration.apply.script_models import Applied, Called, ScriptModels, TrainedModel, shapes_of, train_separately
+from calibration.apply.script_models import (
+    Applied,
+    Called,
+    ScriptModels,
+    TrainedModel,
+    shapes_of,
+    too_many,
+    train_separately,
+)
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
 from calibration.capture.nodes import is_in_backward
@@ -184,7 +192,7 @@ class Script:
             self._models.note_outer(each.model for each in used[:-1])
         elif len(unknown) == len(used) and not self._models:
             recorder.loss(loss)
-            raise _too_many(used)
+            raise too_many(used)
         self._calls = [each for each in self._calls if all(each.model is not one.model for one in used)]
         # This backward is between their forward and backward.
         self._models.note_outer(each.model for each in self._calls)
@@ -197,7 +205,7 @@ class Script:
         try:
             recorded = recorder.loss(loss)
             if recorded.outputs != {found.output}:
-                raise _too_many([found])
+                raise too_many([found])
         except CaptureError:
             if self._models:
                 # Its records may have been dropped when another model was found.
@@ -289,11 +297,3 @@ class Script:
             self._say(f"no plan can be applied: {failure}")
             self._watching.close()
             sys.exit(1)
-
-
-def _too_many(used: list[Called]) -> CaptureError:
-    names = ", ".join(type(each.module).__name__ for each in used) or "none"
-    return CaptureError(
-        f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "
-        "one model; put what is called apart into a module of its own"
-    )

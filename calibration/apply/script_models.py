@@ -21,6 +21,7 @@ from calibration.apply.model_discovery import (
 )
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import unwrapped
+from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
 _PATIENCE: Final = 16
@@ -233,3 +234,14 @@ def train_separately(models: list[nn.Module]) -> bool:
         return False
     optimizers = [each for found in known.values() for each in found]
     return all(known.values()) and len(optimizers) == len(set(optimizers))
+
+
+def too_many(used: list[Called]) -> CaptureError:
+    """Return the error of a loss that is made by several calls."""
+    names = ", ".join(type(each.module).__name__ for each in used)
+    is_one = len({id(each.model) for each in used}) < len(used)
+    right = "call it once, on both batches as one, or within" if is_one else "put what is called apart into"
+    return CaptureError(
+        f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "
+        f"one model; {right} a module that the script calls once"
+    )

@@ -52,7 +52,7 @@ class _Refusing(OperatorMode):  # type: ignore[no-untyped-call]
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     try:
         return tensor.untyped_storage()
-    except (RuntimeError, NotImplementedError):  # of sparse ones, and of classes that have none
+    except (RuntimeError, NotImplementedError, ValueError):  # of sparse and lazy ones, and of classes that have none
         return None
 
 

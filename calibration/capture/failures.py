@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -23,12 +24,14 @@ from vdnnsim.errors import CaptureError
 
 _OURS = Path(__file__).parents[1], Path(inspect.getfile(CaptureError)).parent
 _PYTORCH = Path(torch.__file__).parent
+_PYTHON = Path(inspect.__file__).parent
 
 
 def failure_of(failure: BaseException, operator: str, module: str, *, of_rank: bool) -> CaptureError:
     """Return the error of an operator, as `aten.nonzero.default`, that failed in the module of a path."""
     where = f"{_line(traceback.extract_stack())}, in {f'module {module}' if module else 'the model'}: {operator}"
-    right = _EQUAL if of_rank else _REAL
+    is_nested = "nested" in f"{operator} {failure}".lower()
+    right = _EQUAL if of_rank else _PADDED if is_nested else _REAL
     if isinstance(failure, DataDependentOutputException):
         return CaptureError(f"{where} looks into computed values, which fake tensors do not have; {right}")
     if isinstance(failure, DynamicOutputShapeException):
@@ -68,14 +71,11 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     line = _line(traceback.extract_tb(failure.__traceback__))
     if any(word in text for word in ("DTensor", "rendezvous", "process group")):
         return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it, or {RANKS}")
-    if any(word in text for word in _WITHOUT_GPU):
-        right = _ON_INPUTS
-    elif "only for scalar outputs" in text:
-        right = _SCALAR
-    elif "SparseTensorImpl" in text:
-        right = _DENSE
-    else:
-        right = _REAL if is_of_fakes else _MESH if "bigger than default world size" in text else ""
+    right = next((right for word, right in _RIGHT.items() if word in text), "")
+    if not right and isinstance(failure, AttributeError) and isinstance(failure.obj, nn.Module):
+        right = _RETURNED
+    if not right and is_of_fakes:
+        right = _REAL
     return CaptureError(f"{name}: {line}: {text}{right and f'; {right}'}")
 
 
@@ -132,11 +132,27 @@ _EQUAL: Final = (
     "a rank has no values"
 )
 _INDICES: Final = "expected inputs of integers, as torch.zeros(8, 512, dtype=torch.long)"
-_WITHOUT_GPU: Final = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver")
 _ON_INPUTS: Final = "expected tensors on the device of the inputs, as device=x.device, in place of .cuda()"
-_SCALAR: Final = "expected a scalar as loss, and of a PipelineStage input_args and output_args that require gradients"
-_DENSE: Final = "expected gradients that are dense, as of Embedding and EmbeddingBag with sparse=False"
+_PADDED: Final = "expected padded tensors, with a mask, in place of nested ones"
+_RETURNED: Final = "a capture runs a copy of the model; of a loss, expected one of what forward returns"
 _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
+
+_RIGHT: Final = {
+    "not compiled with CUDA": _ON_INPUTS,
+    "No CUDA GPUs": _ON_INPUTS,
+    "no NVIDIA driver": _ON_INPUTS,
+    "only for scalar outputs": (
+        "expected a scalar as loss, and of a PipelineStage input_args and output_args that require gradients"
+    ),
+    "SparseTensorImpl": (
+        "expected dense tensors: a graph as indices for index_add, and sparse=False of Embedding and EmbeddingBag"
+    ),
+    "strided nested tensor": _PADDED,
+    "NestedIntNode": _PADDED,
+    "support saved tensor hooks": "expected torch.autograd.grad in place of transforms of torch.func",
+    "bigger than default world size": _MESH,
+}
+"""What would be right, by a part of PyTorch's message."""
 
 
 def _line(stack: traceback.StackSummary) -> str:
@@ -149,7 +165,9 @@ def _line(stack: traceback.StackSummary) -> str:
 
 def _is_of_user(file: str) -> bool:
     # <string> is `python -c`, by which a process of ours begins.
-    return file != "<string>" and not any(map(Path(file).is_relative_to, (*_OURS, _PYTORCH)))
+    path = Path(file)
+    is_of_python = path.is_relative_to(_PYTHON) and "site-packages" not in path.parts
+    return file != "<string>" and not is_of_python and not any(map(path.is_relative_to, (*_OURS, _PYTORCH)))
 
 
 def _first_line(failure: BaseException) -> str:

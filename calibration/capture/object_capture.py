@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from msgspec import structs
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.capture.capture import capture_with_tape
@@ -139,6 +140,8 @@ def resized(inputs: Any, batch_size: int) -> Any:  # noqa: ANN401
 
 def _name(model: object) -> str:
     if isinstance(model, nn.Module):
+        if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+            raise CaptureError("model: has lazy modules, expected one of which forward has run, as model(inputs), once")
         return type(model).__name__
     if not callable(model):
         raise CaptureError(

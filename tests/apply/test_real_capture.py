@@ -73,10 +73,20 @@ def test_what_a_capture_with_real_tensors_may_write() -> None:
     assert total.item() == 0
 
 
-@pytest.mark.parametrize("model", [Routed, "resnet18"])
-def test_a_plan_is_of_the_module_that_the_loop_trains(model: Any) -> None:  # noqa: ANN401 - whatever a user gives
-    with pytest.raises(CaptureError, match="is for `vdnnsim"):
-        vdnnsim.plan(model, batches()[0])
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize(
+    ("model", "right"),
+    [
+        (Routed, "is for `vdnnsim"),
+        ("resnet18", "is for `vdnnsim"),
+        (partial(nn.LazyLinear, 4), "expected one of which forward has run"),
+    ],
+)
+@pytest.mark.parametrize("real", [False, True])
+def test_a_plan_is_of_the_module_that_the_loop_trains(model: Any, right: str, real: bool) -> None:  # noqa: ANN401, FBT001 - whatever a user gives
+    made = model() if isinstance(model, partial) else model
+    with pytest.raises(CaptureError, match=right):
+        vdnnsim.plan(made, batches()[0], hardware="rtx_4090", real=real)
 
 
 def test_steps_follow_the_plan_on_the_captured_branch() -> None:

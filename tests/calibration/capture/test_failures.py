@@ -47,6 +47,8 @@ def captured(then: Callable[[Tensor], Any]) -> None:
         (lambda y: y @ torch.ones(3, 3), "RuntimeError"),
         (lambda y: y.no_such_method(), "AttributeError"),
         (lambda y: nn.functional.embedding(y, y), "expected inputs of integers"),
+        (lambda y: torch.nested.nested_tensor_from_jagged(y, torch.tensor([0, 1, 4])), "expected padded tensors"),
+        (lambda y: y * torch.func.grad(torch.sum)(y), r"expected torch\.autograd\.grad in place"),
         pytest.param(
             lambda y: y.cuda(),
             r"device=x\.device",
@@ -71,7 +73,7 @@ def test_products_in_float8_are_refused_by_their_module() -> None:
 
 def test_sparse_gradients_are_refused_with_what_makes_them_dense() -> None:
     bags = program(lambda: nn.EmbeddingBag(10, 4, sparse=True), lambda: torch.zeros(2, 3, dtype=torch.int64))
-    with pytest.raises(CaptureError, match=r"expected gradients that are dense, .*sparse=False"):
+    with pytest.raises(CaptureError, match=r"expected dense tensors: .*sparse=False"):
         capture(bags, CPU)
 
 
@@ -110,6 +112,7 @@ def test_the_module_that_fails_is_named() -> None:
         ({"loss": lambda _: 1.0}, "the loss is a float"),
         ({"loss": lambda y: y}, r"the loss has the shape \(4, 5\)"),
         ({"loss": lambda y: y.detach().sum()}, "the loss has no gradient"),
+        ({"loss": lambda _: nn.Identity().kept}, "runs a copy of the model; of a loss, expected one of what forward"),
         ({"optimizer": "sdg"}, "'sdg'"),
     ],
 )
