@@ -17,6 +17,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryModel, settings_of
 from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, most_in_use_bytes, round_up
+from vdnnsim.memory.segments import OWN_SEGMENT_BYTES
 from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostOverflow, Pool, walk_host
@@ -34,6 +35,8 @@ ITERATIONS: Final = 3
 
 ENOUGH: Final = (9 / 8, 5 / 4, 3 / 2, 2)
 """Memory over what is live at once, as a factor, that is reserved where it is enough."""
+FEW_SEGMENTS: Final = 2
+"""Of a block of their own, by which what is enough exceeds what is live, at the least."""
 AMPLE: Final = 3 / 4
 """Of the memory, that so much must be within."""
 
@@ -198,7 +201,9 @@ def _reserved(plan: TrainingPlan, limits: MemoryLimits) -> Reserved:
     )
     # Where there is ample memory, no more is reserved than is needed.
     needed_bytes = most_in_use_bytes((each.request for each in chain.from_iterable(iterations)), limits.granule_bytes)
-    for enough_bytes in (int(part * needed_bytes) for part in ENOUGH):
+    # Blocks of a small model lie in segments of their own, each of which is larger than what lies in it.
+    of_small_bytes = needed_bytes + FEW_SEGMENTS * OWN_SEGMENT_BYTES
+    for enough_bytes in (*(int(part * needed_bytes) for part in ENOUGH), of_small_bytes):
         if enough_bytes > AMPLE * pool_bytes:
             break
         if (found := replace(reserving, capacity_bytes=enough_bytes).in_one()) is not None:

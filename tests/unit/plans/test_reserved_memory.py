@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.captured_steps import Recording, simulator
+from tests.captured_steps import Recording, chain, simulator
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind, Role
@@ -102,6 +102,18 @@ def test_of_ample_memory_no_more_is_reserved_than_needed(step: CapturedStep, mib
     assert isinstance(found, Placement)
     assert found.reserved is not None
     assert found.reserved.own_bytes == own_mib * MIB
+
+
+def test_of_ample_memory_a_small_model_reserves_little() -> None:
+    """12.5 MiB are live, most of them a workspace of 8.1 MiB, whose segment of 20 MiB leaves no more of twice as much.
+
+    So 20 MiB beside are tried, of which the segment of small blocks takes 2 and one of its own 10, in whole pages.
+    """
+    found = with_limits(chain(2), 400)
+    assert isinstance(found, Placement)
+    assert found.reserved is not None
+    assert found.reserved.own_bytes == 10 * MIB
+    assert found.pool_bytes == (20 + 2 + 10) * MIB
 
 
 def test_ample_memory_is_reserved_whole_where_less_has_no_room(
