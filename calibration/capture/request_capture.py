@@ -91,7 +91,7 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
             if request.inputs is None and "required positional argument" in str(failure):
                 hint = "expected --inputs FILE.py:NAME, a function of the batch size that returns all arguments"
                 raise CaptureError(f"{failure}; {hint}") from failure
-            if request.tokens is not None and request.inputs is None and "conv" in str(failure):
+            if request.tokens is not None and request.inputs is None and re.search(r"conv\d|convolution", str(failure)):
                 hint = "--tokens makes indices of tokens; for a model that reads images expected --image CxHxW"
                 raise CaptureError(f"{failure}; {hint}") from failure
             sizes = request.image or ([request.tokens] if request.tokens else ())

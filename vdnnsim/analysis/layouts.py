@@ -20,7 +20,8 @@ _FORWARDS_OF_A_STEP: Final = 3
 """Backward takes twice the FLOPs of forward: one product each for the gradients of inputs and of weights."""
 _LARGE: Final = 0.05
 """Share of the FLOPs of a rank from which on a module is named."""
-_INDEX: Final = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+_INDEX: Final = re.compile(r"(?<=\.)[0-9]+(?![^.])")
+"""In a path, of a module of a list; at its begin those of a model that is a `Sequential` are different ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,4 +291,4 @@ def _enough(trace: "IterationTrace", limits: "MemoryLimits", beside_bytes: int) 
     if found == len(sizes):
         return ""
     mib = round_up(sizes[found] * MIB + beside_bytes, MIB) // MIB
-    return f"; the smallest plan that was found needs memory='{mib} MiB'"
+    return f"; with its segments the smallest plan that was found needs memory='{mib} MiB'"

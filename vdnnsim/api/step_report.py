@@ -232,7 +232,7 @@ def described(
     unlimited_s = predicted.performance_ratio * metrics.iteration_s
     speed = f"{unlimited_s / step_s:.1%} of the speed with unlimited memory (predicted)"
     lines = [
-        f"{plan.policy}{where}: {peak} at most, {step} a step, {speed}",
+        f"{plan.policy}{where}: at most {peak} allocated, {step} a step, {speed}",
         f"to the host: {moved if count else 'nothing'}{others}",
         f"recomputes: {', '.join(again[:_NAMED]) or 'nothing'}{f' and {more} more' if more > 0 else ''}",
     ]

@@ -11,15 +11,17 @@ _WHOLE: Final = ("kernels", "copies", "provenance")
 def extended(base: YamlValue, own: YamlValue) -> YamlValue:
     """Return the content of a profile merged with that of its base, unchecked.
 
-    What is not stated is inherited, but for `provenance`; figures are replaced as a whole, and `null` removes a key. A
-    topology with nodes, which stands for a link as well, tables, and a cost model of another kind replace those of the
-    base.
+    What is not stated is inherited, but for `provenance` and the name of a link of another rate; figures are replaced
+    as a whole, and `null` removes a key. A topology with nodes, which stands for a link as well, tables, and a cost
+    model of another kind replace those of the base.
     """
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own
     kept = {key: value for key, value in base.items() if key not in ("provenance", EXTENDS)}
     if "h2d" in mapping_in(own.get("link")) or "d2h" in mapping_in(own.get("link")):
         kept.pop("copies", None)
+        # Another rate is not that of the link by its name.
+        kept["link"] = mapping_in(kept.get("link")) | {"name": f"link of {own.get('name')}"}
     if "topology" in own and "link" not in own:
         kept.pop("link", None)
     if "nodes" in mapping_in(own.get("topology")):

@@ -28,7 +28,7 @@ def server_for(named: Profile, gpus: int | None = None) -> tuple[int, Profile]:
     count = next((each for each in counts if gpus <= each), None) or next(whole, None)
     if count is None:
         most = servers[counts[-1]].server
-        several = f", or a multiple of it, {_hosts_text(most)}" if _joins(most, 2) else ""
+        several = f", or a multiple of {counts[-1]}{_hosts_text(most)}" if _joins(most, 2) else ""
         raise InputError(f"{name} for {gpus} GPUs, expected at most {counts[-1]}{several}")
     return gpus, servers[count]
 
@@ -39,4 +39,4 @@ def _joins(server: Server, hosts: int) -> bool:
 
 
 def _hosts_text(server: Server) -> str:
-    return f"of hosts as {server.name}" if server.hosts is None else f"up to {server.hosts * server.gpu_count}"
+    return f" on several of {server.name}" if server.hosts is None else f" up to {server.hosts * server.gpu_count}"

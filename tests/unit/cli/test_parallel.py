@@ -141,7 +141,7 @@ def test_server_of_a_card(captured: list[Request]) -> None:
     ("options", "said"),
     [
         (("rtx_2080ti",), "--hardware: rtx_2080ti has one GPU, expected a profile of several"),
-        (("h100_x8", "--gpus", "9"), "--hardware: h100_x8 for 9 GPUs, expected at most 8, or a multiple of it"),
+        (("h100_x8", "--gpus", "9"), "--hardware: h100_x8 for 9 GPUs, expected at most 8, or a multiple of 8"),
         (("h100_x8", "--gpus", "1"), "--gpus: found '1', expected a number from 2 on"),
         (("h100_x8", "--gpus", "2,x"), "--gpus: found '2,x', expected a number from 2 on, or several"),
         (("h100_x8", "--gpus", "4,8", "--layout", "fsdp=4"), "--layout: found fsdp=4 with several numbers of GPUs"),

@@ -79,6 +79,9 @@ def test_an_extension_inherits_what_it_does_not_state(tmp_path: Path) -> None:
     assert (more.server.gpu.memory_bytes, more.server.gpu.name) == (20_480, "Toy GPU")
     assert fitted(more.server) == 1
     assert [name.rpartition("/")[2] for name, _ in more.sources] == ["more.yaml", "toy.yaml"]
+    assert more.server.link.name == TOY["link"]["name"]
+    faster = read_profile(write(tmp_path, extension("faster", link={"h2d": figure("100 GB/s")}), "faster"))
+    assert faster.link.name == "link of faster"
     other = read_profile(write(tmp_path, extension("other", gpu={"name": "Another"}), "other"))
     assert fitted(other) == 0
     assert other.figures[-1].source == "carried over from toy, there fitted: a page"

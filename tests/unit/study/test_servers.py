@@ -43,10 +43,10 @@ def test_server_of_so_many_gpus(asked: str | int, gpus: int | None, found: tuple
 @pytest.mark.parametrize(
     ("asked", "gpus", "said"),
     [
-        (4, 64, "mine for 64 GPUs, expected at most 8, or a multiple of it, up to 32"),
+        (4, 64, "mine for 64 GPUs, expected at most 8, or a multiple of 8 up to 32"),
         (1, 16, "mine for 16 GPUs, expected at most 8"),
         ("rtx_4090", 16, "rtx_4090 for 16 GPUs, expected at most 8"),
-        ("h100_x8", 12, "h100_x8 for 12 GPUs, expected at most 8, or a multiple of it, of hosts as h100_x8"),
+        ("h100_x8", 12, "h100_x8 for 12 GPUs, expected at most 8, or a multiple of 8 on several of h100_x8"),
         ("rtx_2080ti", None, "rtx_2080ti has one GPU, expected a profile of several, as h100_x8"),
     ],
 )

@@ -23,7 +23,7 @@ def model_name(model: MemoryChoice) -> str:
 def snapshot_rows(finding: Finding) -> Iterator[tuple[str, ...]]:
     yield _row(RECORDED, finding, finding.recorded, "")
     for each in finding.replays:
-        fits = "" if finding.memory is None else f"NO, short by {format_bytes(each.short_bytes)}"
+        fits = "" if finding.memory is None else f"NO, short by up to {format_bytes(each.short_bytes)}"
         yield _row(model_name(each.model), finding, each.peaks, fits if each.short_bytes or not fits else "yes")
 
 
@@ -47,7 +47,7 @@ def sentences(finding: Finding) -> Iterator[str]:
     if finding.memory is not None:
         there = format_bytes(finding.memory.free_bytes)
         short = [(each, format_bytes(each.short_bytes)) for each in finding.replays if each.short_bytes]
-        lacks = "; ".join(f"with {model_name(each.model)} by {nbytes}" for each, nbytes in short)
+        lacks = "; ".join(f"with {model_name(each.model)} by up to {nbytes}" for each, nbytes in short)
         fits = f"it would fit the {there} there are"
         yield f"it would not fit the {there} that there are: {lacks}" if short else fits
     yield from _what_was_recorded(finding)
