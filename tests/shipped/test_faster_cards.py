@@ -1,21 +1,28 @@
 """A card that is not worse in any rate is never slower, over all pairs of shipped profiles."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from itertools import permutations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from vdnnsim import capture
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.efficiency_parameters import OperatorKind
 from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.model import EFFICIENCY, ServerCosts
 from vdnnsim.cost.tiled_product import TiledProduct
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType, Precision
@@ -157,3 +164,38 @@ def test_a_b200_is_faster_than_an_h200(precision: Precision) -> None:
         for name in ("b200", "h200", "h100_sxm")
     ]
     assert seconds == sorted(seconds)
+
+
+def decoder() -> nn.Module:
+    """Embeddings, attention, normalizations, products with a vocabulary of 1003, whose rows are odd."""
+    block = nn.TransformerEncoderLayer(128, 4, batch_first=True)
+    return nn.Sequential(nn.Embedding(1003, 128), block, nn.LayerNorm(128), nn.Linear(128, 1003))
+
+
+def convolutional() -> nn.Module:
+    grouped, normalized = nn.Conv2d(64, 64, 3, groups=2), nn.BatchNorm2d(64)
+    pooled = nn.MaxPool2d(2), nn.Conv2d(64, 128, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(nn.Conv2d(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(), grouped, normalized, *pooled)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    ("make", "inputs"),
+    [(decoder, torch.zeros(16, 256, dtype=torch.int64)), (convolutional, torch.zeros(32, 3, 112, 112))],
+    ids=["decoder", "convolutional"],
+)
+def test_a_training_step_is_slower_by_no_more_than_the_worst_rate(
+    make: Callable[[], nn.Module], inputs: torch.Tensor, *, compiled: bool
+) -> None:
+    """All kernels of a step that was captured for one card, in a precision that all with tensor cores have."""
+    step = CapturedWorkload.of(capture(make, inputs, precision="amp_float16", compile=compiled))
+    seconds = {}
+    for name, server in machines().items():
+        with suppress(ProfileError):
+            costs = ServerCosts(server).table(step).kernels.values()
+            seconds[name] = sum(options[0].seconds for options in costs)
+    compared = [pair for pair in slower_by() if seconds.keys() >= {*pair}]
+    assert len(compared) > 100
+    for one, other in compared:
+        assert seconds[one] <= seconds[other] * max(slower_by()[one, other], 1.0) * ROUNDING, (one, other)
