@@ -90,7 +90,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         if self._is_aside:
-            return func(*args, **kwargs)
+            return self.in_mode_below(func, args, kwargs)
         if func is RECORD_STREAM:
             self._tape.lend(map(self.storages.number_of, tensors_in(args)))
             return None

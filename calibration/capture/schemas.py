@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from vdnnsim.dnn.step import Access
 
@@ -56,8 +56,12 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         below = _get_current_dispatch_mode()
         if not isinstance(below, OperatorMode) or below.opened:
             return func(*args, **kwargs)
-        with _pop_mode_temporarily():
+        # What `_pop_mode_temporarily` does, which takes as long as a small operator.
+        torch._C._pop_torch_dispatch_stack(None)  # noqa: SLF001
+        try:
             return below.dispatch(func, args, kwargs)
+        finally:
+            torch._C._push_on_torch_dispatch_stack(below)  # noqa: SLF001
 
     def decomposed(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run the operators of which a composite consists within the mode; NotImplemented if it is none."""
