@@ -6,6 +6,7 @@ On the pretended GPU Triton compiles the kernels, and PyTorch's allocator places
 for libraries keep memory.
 """
 
+import gc
 import multiprocessing
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +101,7 @@ def _compiled(program: Program) -> Iteration:
     iteration = prepare(program, program.make_model(), "cuda", foreach=True)
     iteration.model.forward = torch.compile(iteration.model.forward, dynamic=False)
     iteration.run(lambda _: None)
+    gc.collect()  # Frames that were traced refer to each other, and to results, as logits.
     torch.cuda.empty_cache()
     return iteration
 
