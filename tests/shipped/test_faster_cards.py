@@ -1,6 +1,5 @@
 """A card that is not worse in any rate is never slower, over all pairs of shipped profiles."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from itertools import permutations
@@ -166,36 +165,34 @@ def test_a_b200_is_faster_than_an_h200(precision: Precision) -> None:
     assert seconds == sorted(seconds)
 
 
-def decoder() -> nn.Module:
-    """Embeddings, attention, normalizations, products with a vocabulary of 1003, whose rows are odd."""
-    block = nn.TransformerEncoderLayer(128, 4, batch_first=True)
-    return nn.Sequential(nn.Embedding(1003, 128), block, nn.LayerNorm(128), nn.Linear(128, 1003))
+class Hybrid(nn.Module):
+    """A vision transformer behind convolutions, a grouped one among them; 1003 classes of each token, an odd row."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        grouped, normalized = nn.Conv2d(64, 64, 3, groups=2), nn.BatchNorm2d(64)
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2), normalized, nn.ReLU(), grouped, nn.MaxPool2d(2))
+        self.patches, self.head = nn.Conv2d(64, 128, 2, 2), nn.Linear(128, 1003)
+        self.block = nn.TransformerEncoderLayer(128, 4, dropout=0, batch_first=True)
 
-def convolutional() -> nn.Module:
-    grouped, normalized = nn.Conv2d(64, 64, 3, groups=2), nn.BatchNorm2d(64)
-    pooled = nn.MaxPool2d(2), nn.Conv2d(64, 128, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    return nn.Sequential(nn.Conv2d(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(), grouped, normalized, *pooled)
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.block(self.patches(self.stem(images)).flatten(2).mT))
+        return logits
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize(
-    ("make", "inputs"),
-    [(decoder, torch.zeros(16, 256, dtype=torch.int64)), (convolutional, torch.zeros(32, 3, 112, 112))],
-    ids=["decoder", "convolutional"],
-)
-def test_a_training_step_is_slower_by_no_more_than_the_worst_rate(
-    make: Callable[[], nn.Module], inputs: torch.Tensor, *, compiled: bool
-) -> None:
-    """All kernels of a step that was captured for one card, in a precision that all with tensor cores have."""
-    step = CapturedWorkload.of(capture(make, inputs, precision="amp_float16", compile=compiled))
+def test_no_kernel_of_a_training_step_is_slower_by_more_than_the_worst_rate(*, compiled: bool) -> None:
+    """Of a step that was captured for one card, in a precision that all with tensor cores have."""
+    images = torch.zeros(16, 3, 112, 112)
+    step = CapturedWorkload.of(capture(Hybrid, images, precision="amp_float16", optimizer="sgd", compile=compiled))
     seconds = {}
     for name, server in machines().items():
         with suppress(ProfileError):
-            costs = ServerCosts(server).table(step).kernels.values()
-            seconds[name] = sum(options[0].seconds for options in costs)
+            kernels = ServerCosts(server).table(step).kernels
+            seconds[name] = {where: options[0].seconds for where, options in kernels.items()}
     compared = [pair for pair in slower_by() if seconds.keys() >= {*pair}]
     assert len(compared) > 100
     for one, other in compared:
-        assert seconds[one] <= seconds[other] * max(slower_by()[one, other], 1.0) * ROUNDING, (one, other)
+        for where, taken_s in seconds[one].items():
+            assert taken_s <= seconds[other][where] * max(slower_by()[one, other], 1.0) * ROUNDING, (one, other, where)
