@@ -5,6 +5,7 @@ Of a loop that PyTorch does not repeat nothing can be said; it is shown as it wa
 python -m tests.apply.generated 10000               # those of the first seeds
 python -m tests.apply.generated 1 --from 4711       # that of one
 python -m tests.apply.generated 300 --from 1000000  # with later blocks and later policies among them
+python -m tests.apply.generated 300 --from 2000000  # with parts that have a state, too
 """
 
 import argparse

@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST
-from tests.apply.generated.later_blocks import COMPLEX, STREAMS
+from tests.apply.generated.later_blocks import COMPLEX, STATEFUL, STREAMS
 from tests.apply.generated.loops import Act, Drawing, shown
 from tests.apply.generated.plans import MANY_SAMPLES, OPTIMAL, POLICIES, SAMPLES, WITH_STATES
 from tests.apply.generated.trees import Tree, drawn_tree
@@ -14,6 +14,8 @@ LOOPS: Final = 20
 """Of each model, which is captured once."""
 LATER: Final = 1_000_000
 """The first seed of loops that may have later blocks and later policies; those of lower seeds stay as they were."""
+STATES: Final = 2_000_000
+"""The first seed of loops whose models may have parts with a state."""
 LIMITED: Final = 8_000_000
 """The first seed of loops on a GPU that are of many samples, within a limit of its memory."""
 _LATER_POLICIES: Final = (OPTIMAL, WITH_STATES)
@@ -44,7 +46,8 @@ class Drawn:
             names, later = [each for each in BLOCKS if each not in NOT_ON_HOST], [*STREAMS]
             samples, policies = (MANY_SAMPLES, [OPTIMAL] * (LOOPS // 2)) if seed >= LIMITED else (SAMPLES, policies)
         elif seed >= LATER:
-            later, policies = [*COMPLEX], [*POLICIES, *_LATER_POLICIES]
+            later = [*COMPLEX, *STATEFUL] if seed >= STATES else [*COMPLEX]
+            policies = [*POLICIES, *_LATER_POLICIES]
         tree = drawn_tree(of_model, names, later)
         plan = policies[at] if at < len(policies) else f"by lot {seed}"
         acts = Drawing(draw).acts()

@@ -1,4 +1,4 @@
-"""Blocks that are drawn beside the first: of complex numbers, and of two streams where there is a GPU."""
+"""Blocks that are drawn beside the first: of complex numbers, of parts with a state, and of two streams on a GPU."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from tests.apply.generated.blocks import STEPS, WIDTH
 from tests.apply.models import Function as Of
@@ -74,6 +76,60 @@ class Beside(nn.Module):
         return left * (shared.square() if self._shares else shared)
 
 
+class Quantized(nn.Module):
+    """Rows of a codebook that follows its input, straight through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code: Tensor
+        self.register_buffer("code", torch.linspace(-1, 1, 4 * WIDTH).view(4, WIDTH))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        nearest = torch.cdist(hidden.float(), self.code).argmin(-1)
+        result = self.code[nearest]
+        if self.training:
+            with torch.no_grad():
+                weights = functional.one_hot(nearest.flatten(), 4).float()
+                self.code.lerp_(weights.T @ hidden.float().flatten(0, 1) / (weights.sum(0)[:, None] + 1), 0.1)
+        return hidden + (result - hidden).detach() + (hidden - result).square().mean()
+
+
+class Keeping(nn.Module):
+    """Keeps what it returns, a result that no loss takes, and for the next forward the mean of what it got."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part, self.mean = nn.Linear(WIDTH, WIDTH), torch.zeros(WIDTH)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        self.unused = self.part(hidden).exp()
+        self.returned = torch.tanh(self.part(hidden + self.mean))
+        self.mean = hidden.detach().float().mean((0, 1))
+        return self.returned
+
+
+def _sampled(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
+    mean, width = self.both(hidden).float().chunk(2, -1)
+    normal = torch.distributions.Normal(mean, functional.softplus(width) + 0.1)
+    if not self.training:
+        return normal.mean
+    weights: Tensor = normal.log_prob(hidden.detach().float())  # type: ignore[no-untyped-call]
+    return normal.rsample() * 0.5 + weights.tanh()
+
+
+def _left_out(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
+    if self.training and torch.rand(()).item() < 0.3:
+        return hidden
+    return torch.as_tensor(hidden + self.part(hidden))
+
+
+STATEFUL: Final[dict[str, Callable[[], nn.Module]]] = {
+    "codebook": Quantized,
+    "keeping": Keeping,
+    "sampled": lambda: Of(_sampled, both=nn.Linear(WIDTH, 2 * WIDTH)),
+    "left out at times": lambda: Of(_left_out, part=nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU())),
+    "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH)),
+}
 COMPLEX: Final[dict[str, Callable[[], nn.Module]]] = {
     "conjugate": lambda: Of(_conjugate, part=nn.Linear(WIDTH, WIDTH)),
     "negative": lambda: Of(_negative, part=nn.Linear(WIDTH, WIDTH)),

@@ -8,19 +8,19 @@ from collections import Counter
 import pytest
 
 from tests.apply.generated import judging
-from tests.apply.generated.drawn import LATER, LOOPS, Drawn
+from tests.apply.generated.drawn import LATER, LOOPS, STATES, Drawn
 from tests.apply.generated.judging import judge
 from tests.apply.generated.loops import Act, shown, smaller
 from tests.apply.generated.running import Found
 from tests.apply.generated.trees import Tree
 
-MODELS = (*range(7), *range(LATER // LOOPS, LATER // LOOPS + 3))
-"""Seven, and three that may have later blocks, of which some plans are searched for."""
+MODELS = (*range(7), *range(LATER // LOOPS, LATER // LOOPS + 3), STATES // LOOPS + 38)
+"""Seven, three that may have later blocks, of which some plans are searched for, and one with parts with a state."""
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_loops_are_the_same_with_a_plan(model: int) -> None:
-    """Twenty loops of each of ten models; most steps follow their plan, and most plans do something."""
+    """Twenty loops of each of eleven models; most steps follow their plan, and most plans do something."""
     found = Counter[str]()
     for seed in range(LOOPS * model, LOOPS * (model + 1)):
         drawn = Drawn.of(seed)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.apply.generated.blocks import BLOCKS, STEPS, WIDTH
-from tests.apply.generated.later_blocks import COMPLEX, STREAMS
+from tests.apply.generated.later_blocks import COMPLEX, STATEFUL, STREAMS
 from tests.apply.models import Function as Of
 
 
@@ -26,7 +26,7 @@ class Tree:
 
     def module(self) -> nn.Module:
         if not self.parts:
-            return {**BLOCKS, **COMPLEX, **STREAMS}[self.name]()
+            return {**BLOCKS, **COMPLEX, **STATEFUL, **STREAMS}[self.name]()
         return JOINS[self.name](*(each.module() for each in self.parts))
 
     def smaller(self) -> "Iterator[Tree]":
