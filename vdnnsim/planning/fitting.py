@@ -11,7 +11,7 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.effort import MADE, TIMED, Effort, steps_of_placing
 from vdnnsim.planning.fluid_bound import TOLERANCE, Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
-from vdnnsim.planning.problem import Kernel, Option, Problem
+from vdnnsim.planning.problem import Option, Problem
 from vdnnsim.planning.recompute_search import Order, Verdict
 from vdnnsim.planning.timetable import Movement, Timetable
 from vdnnsim.plans.placement import DoesNotFit, Placement
@@ -28,6 +28,8 @@ MOST_LATE: Final = 4
 """Shares that are tried when the effort is spent, while nothing fits."""
 LEAST_COPIED: Final = tuple(2.0**at for at in range(-10, 0))
 """Parts of the bytes that are moved, of which smaller buffers stay where copies take the host or the link too long."""
+REGAINED: Final = 0.01
+"""Of an iteration, what whole buffers lose to parts of them before some are exchanged for others."""
 NEAR: Final = 1e-3
 """Gap to a lower bound, as a fraction, that need not be reduced."""
 
@@ -138,6 +140,17 @@ class Fitting:
                 break
             optimum = found
         return Verdict(lacking_bytes=lacking[0] if lacking else 1)
+
+    def rounded(self, effort: Effort) -> Verdict:
+        """Return what whole buffers lose to the optimum, which may cut them, beyond what exchanges regain."""
+        found = self._search(self.order.problem, self.order.optimum, effort, inf).best(WHOLE)
+        if found is None:
+            return Verdict(lacking_bytes=1)
+        lost_s = found.seconds - self.order.optimum.seconds * (1 + REGAINED)
+        if lost_s <= 0:
+            return Verdict()
+        largest = max(found.movement.chunks, key=lambda each: each.nbytes)
+        return Verdict(lost_s, bulky=frozenset([largest.wait.buffer]))
 
     def planned(
         self, problem: Problem, optimum: Optimum, effort: Effort, near: float | None = None
@@ -266,32 +279,11 @@ class Fitting:
             if isinstance(made, Candidate):
                 return made
             if made.is_workspace:
-                problem = _with_smaller_workspaces(problem, made.where, made.requested_bytes)
+                problem = problem.with_smaller_workspaces(made.where, made.requested_bytes)
             else:
                 lacking = max(lacked.get(made.where, 0), made.lacking_bytes)
                 lacked[made.where] = 2 * lacking
-                problem = _with_less_room(problem, made.where, lacking)
+                problem = problem.with_less_room(made.where, lacking)
             in_time = effort.allows(self.best.look)
             optimum = optimum_of(problem, self.copies.best, self.host_bytes, effort) if in_time else None
         return None
-
-
-def _with_less_room(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase hold more."""
-    return _changed(problem, where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
-
-
-def _with_smaller_workspaces(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase have a smaller workspace, if any."""
-
-    def smaller(kernel: Kernel) -> Kernel:
-        options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)
-        room = 0 if options else nbytes
-        return replace(kernel, options=options or kernel.options[-1:], held_bytes=kernel.held_bytes + room)
-
-    return _changed(problem, where, smaller)
-
-
-def _changed(problem: Problem, where: tuple[int, Phase], change: Callable[[Kernel], Kernel]) -> Problem:
-    kernels = (change(each) if (each.run.layer.index, each.run.phase) == where else each for each in problem.kernels)
-    return replace(problem, kernels=tuple(kernels))

@@ -218,8 +218,8 @@ class Planner:
             search.goal_s, search.effort = best.bound_s, until.but(fitting)
             orders = [*(search.orders() or search.displaced), *([way.order] if way.order else [])]
             best.orders += orders
-            # The lowest bound first; without effort and without a plan only that one.
-            for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
+            # The fastest first; without effort and without a plan only that one.
+            for at, order in enumerate(sorted(orders, key=lambda each: each.seconds)):
                 seconds = self.question.of_all_rounds(order.optimum.seconds) + order.states_s
                 limit, needed = (until, fitting) if at else (until.with_grace, best.look)
                 if limit.allows(needed if best.found else 0.0) and (
@@ -257,6 +257,8 @@ class Planner:
             known=self.known,
         )
         if not self.question.has_addresses:
+            if self._chunk_bytes == WHOLE:
+                search = replace(search, judged=lambda order, until: self._fitting(order).rounded(until))
             return search
         # Plans are reported when they are offered.
         return replace(

@@ -8,10 +8,11 @@ The order of kernels is arbitrary: in training idle bytes rise to a peak and fal
 bound depends on it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
 from vdnnsim.planning.buffer_uses import BufferUses, IdleInterval, Residency, sums_of
@@ -69,6 +70,10 @@ class Kernel:
         """Return the bytes that must be on the host while it runs by an algorithm; below 0 free memory."""
         return self.held_bytes + self.waiting_bytes + option.workspace_bytes - capacity_bytes
 
+    def lacking_bytes(self, capacity_bytes: int, host_bytes: int) -> int:
+        """Return the bytes that it lacks with all idle buffers on the host; at least a byte."""
+        return max(1, self.away_bytes(self.options[-1], capacity_bytes) - min(self.content_bytes, host_bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -123,6 +128,24 @@ class Problem:
             for at, each in enumerate(self.kernels)
         )
         return replace(self, kernels=kernels, idle=tuple(idle))
+
+    def with_less_room(self, where: tuple[int, Phase], nbytes: int) -> "Problem":
+        """Return the problem in which the kernels of a phase hold more."""
+        return self._changed(where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
+
+    def with_smaller_workspaces(self, where: tuple[int, Phase], nbytes: int) -> "Problem":
+        """Return the problem in which the kernels of a phase have a smaller workspace, if any."""
+
+        def smaller(kernel: Kernel) -> Kernel:
+            options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)
+            room = 0 if options else nbytes
+            return replace(kernel, options=options or kernel.options[-1:], held_bytes=kernel.held_bytes + room)
+
+        return self._changed(where, smaller)
+
+    def _changed(self, where: tuple[int, Phase], change: Callable[[Kernel], Kernel]) -> "Problem":
+        runs = ((each, (each.run.layer.index, each.run.phase)) for each in self.kernels)
+        return replace(self, kernels=tuple(change(each) if at == where else each for each, at in runs))
 
 
 def problem_of(

@@ -5,7 +5,8 @@ that is made at once. The relaxation of the bound (`vdnnsim.planning.recomputati
 few buffers, which are dropped or kept by several thresholds, and of equal blocks equally many, evenly spread; or all
 but checkpoints are dropped. Where kernels lack memory because buffers were restored before, some of these are kept.
 What an order restores fills memory that the relaxation counts as free, and with addresses its plan may lack some, so it
-is solved again with as much less.
+is solved again with as much less. It also takes buffers for divisible: of whole ones a large one may have to be moved
+for the few bytes that the others lack. Where that costs much, it is solved again for orders that drop that one.
 
 If that is not good enough, checkpointed segments, all but the last, are tried, which fragment little. Then, from the
 best of these, or while none fits from the one that lacks least, more and fewer of equal buffers are dropped, evenly
@@ -25,7 +26,7 @@ from typing import Final, NamedTuple
 
 from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
-from vdnnsim.planning.problem import Kernel, Problem
+from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.restored import Restored, restored, restored_too_early
@@ -72,10 +73,12 @@ class Verdict(NamedTuple):
     Attributes:
         lost_s: seconds by which its plan exceeds the optimum.
         lacking_bytes: of the first request that fails; 0 if the plan fits.
+        bulky: the largest buffer that it moves, if whole ones lose much.
     """
 
     lost_s: float = 0.0
     lacking_bytes: int = 0
+    bulky: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -108,6 +111,7 @@ class DropSearch:
     def __post_init__(self) -> None:
         self._found = [self.begin] if self.begin else []
         self._tried = {each.dropped for each in self._found}
+        self._bulky = frozenset[int]()
         # The best set, or while none fits the one that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
@@ -132,17 +136,25 @@ class DropSearch:
         # What waits within forward or backward stays on the GPU.
         turn = whole.fullest
         begin = problem = whole.around(turn)
-        made = Restored()
+        made, always = Restored(), frozenset[int]()
         for _ in range(ROUNDS):
             seconds, again = recomputation_bound(problem, self.links, self.host_bytes, self.effort, made)
             if not again:
                 break
-            if not made.until:
+            if not (made.until or always):
                 self.goal_s = max(self.goal_s, seconds)
             self._short_bytes = 0
-            in_time = self._all_tried(self._rounded(again, () if made.until else SEGMENTS), repair=True)
+            proposals = self._rounded(again, () if made.until else SEGMENTS)
+            in_time = self._all_tried((always.union(each) for each in proposals), repair=True)
             if not in_time or self._is_over(ENOUGH):
                 return False
+            if not always >= self._bulky:
+                always |= self._bulky
+                whole = self._whole(always)
+                problem, made = whole.around(whole.fullest), Restored()
+                continue
+            if always:
+                break
             dropped = frozenset(each for each in self.recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[0])
             whole, before = self._whole(dropped), (problem, made)
             begin = replace(begin, capacity_bytes=begin.capacity_bytes - self._short_bytes)
@@ -159,7 +171,7 @@ class DropSearch:
         yield _spread_over(
             self._equal, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._equal]
         )
-        for count in segments:
+        for count in () if self._bulky else segments:
             yield frozenset(half).difference(self.recomputation.checkpoints(count))
 
     def _all_tried(self, proposals: Iterable[Iterable[int]], *, repair: bool = False) -> bool:
@@ -224,7 +236,7 @@ class DropSearch:
             return False
         stages = stages_of(problem, self.links, self.host_bytes)
         lacking = {
-            at: _lacking_bytes(kernel, problem.capacity_bytes, self.host_bytes)
+            at: kernel.lacking_bytes(problem.capacity_bytes, self.host_bytes)
             for at, (kernel, stage) in enumerate(zip(problem.kernels, stages, strict=True))
             if not stage.needs
         }
@@ -235,7 +247,7 @@ class DropSearch:
         found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
         if found.seconds >= best_s * (1 - MARGIN):
             return False
-        lost_s, short_bytes = self.judged(found, self.effort)
+        lost_s, short_bytes, bulky = self.judged(found, self.effort)
         if short_bytes:
             self.displaced.append(found)
             self._short_bytes = max(self._short_bytes, short_bytes)
@@ -244,6 +256,7 @@ class DropSearch:
         if found.seconds >= best_s * (1 - MARGIN):
             return False
         self._base, self._lacking = buffers, (0, 0)
+        self._bulky = bulky.intersection(self.recomputation.droppable)
         self._found.append(found)
         if self.found is not None:
             self.found(found.seconds)
@@ -282,9 +295,3 @@ def _spread_over(groups: Iterable[Sequence[int]], shares: Iterable[float]) -> It
     """Yield a share of each group, evenly spread over it."""
     for group, share in zip(groups, shares, strict=True):
         yield from (each for at, each in enumerate(group) if int((at + 1) * share + 0.5) > int(at * share + 0.5))
-
-
-def _lacking_bytes(kernel: Kernel, capacity_bytes: int, host_bytes: int) -> int:
-    """Return the bytes that a kernel lacks with all idle buffers on the host; at least a byte."""
-    away = min(each.workspace_bytes for each in kernel.options) + kernel.held_bytes + kernel.waiting_bytes
-    return max(1, away - capacity_bytes - min(kernel.content_bytes, host_bytes))

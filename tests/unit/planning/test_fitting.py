@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from tests.unit.planning.chain_of_ten_kernels import chain_problem
+from tests.unit.planning.chain_of_ten_kernels import chain_problem, wait_of
 from tests.unit.planning.test_offload import uneven_problem
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
@@ -81,6 +81,18 @@ def test_an_order_loses_what_planning_for_less_memory_costs() -> None:
     made = fitting(places := Places(0), first.best.found)
     assert made.judged(UNLIMITED) == Verdict(lacking_bytes=1)
     assert places.asked == [306]
+
+
+def test_an_order_loses_what_whole_buffers_move_beyond_parts_of_them() -> None:
+    """At 299 B the input in whole takes 25 s, parts of it 17 s (test_offload.py); a percent of that is no loss.
+
+    At 306 B nothing is moved, and at 293 B no whole buffers are enough.
+    """
+    verdict = fitting(Places(0), capacity_bytes=299).rounded(UNLIMITED)
+    assert verdict.lost_s == pytest.approx(25 - 17 * 1.01, rel=1e-3)
+    assert verdict.bulky == {wait_of("map input").buffer}
+    assert fitting(Places(0)).rounded(UNLIMITED) == Verdict()
+    assert fitting(Places(0), capacity_bytes=293).rounded(UNLIMITED) == Verdict(lacking_bytes=1)
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,30 @@ def test_orders_that_fragment_are_set_aside_and_lost_time_counts() -> None:
     assert [each.dropped for each in found.displaced] == tried
 
 
+def test_what_loses_much_in_whole_is_dropped_in_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order that keeps the map of conv1 loses 0.5 s: the next relaxation is of the order that drops it.
+
+    Those for conv3 and, evenly spread, for conv2 are tried before, but no segments; then that for conv1 and conv2, in
+    18 s, and as there is no other loss no more. Where what loses much cannot be dropped, the next relaxation knows what
+    is restored, as without a loss.
+    """
+    conv1, conv2, conv3 = RECOMPUTATION.droppable[:3]
+
+    def judged(order: Order, _effort: Effort) -> Verdict:
+        return Verdict() if conv1 in order.dropped else Verdict(lost_s=0.5, bulky=frozenset([conv1]))
+
+    known = relaxed_to(monkeypatch, {conv3: 1.0}, {conv2: 1.0}, {conv3: 1.0})
+    found, looked = search(556)
+    best = replace(found, judged=judged).orders()[-1]
+    assert recomputed(looked)[:5] == [[], ["conv3"], ["conv2"], ["conv1"], ["conv1", "conv2"]]
+    assert (best.dropped, best.lost_s) == (frozenset([conv1]), 0.0)
+    assert known == [Restored()] * 2
+
+    known = relaxed_to(monkeypatch, *[{conv3: 1.0}] * 2)
+    at_556(judged=lambda *_: Verdict(lost_s=0.5, bulky=frozenset([-1]))).orders()
+    assert [not each.until for each in known][:2] == [True, False]
+
+
 def test_segments_are_tried_where_relaxations_have_no_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two segments write two maps of 10 B each: that of conv1 is dropped, that of conv2 kept as an output.
 
