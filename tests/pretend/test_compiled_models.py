@@ -19,3 +19,4 @@ def test_kernels_and_buffers_are_those_of_a_compiled_run(name: str) -> None:
     row = row_of(CASES[name])
     assert row.live_off < 1e-5
     assert row.in_order == row.captured_kernels == row.pretended_kernels
+    assert abs(row.allocated_off) <= 0.01
