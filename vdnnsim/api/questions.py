@@ -57,7 +57,8 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
     if policy:
         ranking = rank_machines(scenario, profiles, captured_for=captured_for, first_where_it_fits=True)
     else:
-        ranking = rank_by_ways(scenario, profiles, known_policies(), captured_for, tried_before=kept_ways)
+        named, types = bool(hardware), known_policies()
+        ranking = rank_by_ways(scenario, profiles, types, captured_for, are_named=named, tried_before=kept_ways)
     return machines_table(scenario, ranking, _ALL)
 
 

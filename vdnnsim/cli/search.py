@@ -236,6 +236,7 @@ def machines(
                 given.captured_for,
                 paid,
                 operations=operations,
+                are_named=bool(names),
                 done=show,
                 tried_before=kept_ways,
             )

@@ -42,7 +42,7 @@ It cannot win: no card is rented for so much less.
 _OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
 
 
-def rank_by_ways(
+def rank_by_ways(  # noqa: PLR0913 - all that a ranking is asked for
     scenario: Scenario,
     profiles: Sequence[Profile],
     types: PolicyTypes,
@@ -50,6 +50,7 @@ def rank_by_ways(
     prices: Prices | None = None,
     *,
     operations: int = OPERATIONS,
+    are_named: bool = False,
     done: Callable[[Offer | Unfit], object] = id,
     tried_before: Callable[[Scenario], AbstractContextManager[Tried]] = lambda _: nullcontext({}),
 ) -> Ranking:
@@ -63,6 +64,7 @@ def rank_by_ways(
         prices: as of `rank_machines`.
         operations: that may be captured and replayed, as of `ReplayBudget`; policies that neither search nor need
             another capture are tried whatever is left.
+        are_named: whether somebody asks for these machines, so that none waits for more time as it cannot win.
         done: gets what was found on each machine, first on those that need no way; of those that share captures the
             largest memory comes first.
         tried_before: yields what is known of a scenario on its machine, to which what is tried now is added.
@@ -88,7 +90,7 @@ def rank_by_ways(
                 continue
             found[at] = _offer(replays, profiles[at])
         done(found[at])
-    if prices is None and operations <= OPERATIONS:
+    if prices is None and not are_named and operations <= OPERATIONS:
         first_s = min((each.iteration_s for each in found.values() if isinstance(each, Offer)), default=inf)
         for at in [at for at, replays in lacking.items() if _kernels_s(replays) > SLOW * first_s]:
             del lacking[at]

@@ -160,7 +160,7 @@ def test_a_plain_loop_that_is_too_large_is_replayed_on_one_card(monkeypatch: pyt
 def test_a_machine_that_cannot_win_waits_for_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were it no 50 but a 1000th of the first, the kernels of a card of a MiB would take longer than a step there.
 
-    With more time it is tried, and where there are prices, by which it may be first.
+    With more time it is tried, and where somebody names it, or prices, by which it may be first.
     """
     monkeypatch.setattr(ways_on_machines, "SLOW", 0.001)
     scenario, cards = asked(model(), MIB), (card(64 * MIB, "a100_80gb"), card(MIB))
@@ -170,8 +170,9 @@ def test_a_machine_that_cannot_win_waits_for_more_time(monkeypatch: pytest.Monke
         "not tried without a longer --time-limit: rtx_4090: kernels alone take over 0.001 times as long as the first"
     )
     prices = Prices("EUR", {"rtx_4090": 0.1}, None, ("prices.yaml", ""))
-    longer = rank_by_ways(scenario, cards, TYPES, operations=OPERATIONS + 1)
-    assert {each.name for each in longer.offers} == {"a100_80gb", "rtx_4090"}
+    for asked_for in ({"operations": OPERATIONS + 1}, {"are_named": True}):
+        both = rank_by_ways(scenario, cards, TYPES, **asked_for)
+        assert {each.name for each in both.offers} == {"a100_80gb", "rtx_4090"}
     assert rank_by_ways(scenario, cards, TYPES, prices=prices).offers[0].name == "rtx_4090"
     # With no step of another to hold it against, nothing is slow.
     assert not rank_by_ways(scenario, cards[1:], TYPES).unfit
