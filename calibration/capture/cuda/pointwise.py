@@ -1,4 +1,4 @@
-"""Dropout, softmax, log-sigmoid and bags of embeddings.
+"""Dropout, softmax, log-sigmoid, classes and bags of embeddings.
 
 Source: `aten/src/ATen/native/Dropout.cpp` (`is_fused_kernel_acceptable`), `native/SoftMax.cpp`,
 `native/cuda/Activation.cpp` (`log_sigmoid_forward_out_cuda`), `native/cuda/EmbeddingBag.cu`.
@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from calibration.capture.cuda.rules import Composite, Composites, Given, Gpu, Kernels, Tensor, composite
+from calibration.capture.schemas import OperatorMode
 
 aten = torch.ops.aten
 
@@ -60,7 +61,18 @@ def _embedding_bag(given: Given) -> tuple[Tensor, ...]:
     return weight.new_empty(bags, width), *numbers
 
 
+def _one_hot(gpu: Gpu, indices: Tensor, num_classes: int = -1) -> Tensor:
+    """Scatter ones, as kernels do; of fake tensors, as of torch.compile, all are compared (`native/Onehot.cpp`)."""
+    del gpu
+    if OperatorMode.is_compiled:
+        return cast("Tensor", composite(aten.one_hot.default, indices, num_classes))
+    classes = int(indices.max()) + 1 if num_classes < 0 else num_classes
+    result = torch.zeros(*indices.shape, classes, dtype=torch.long, device=indices.device)
+    return result.scatter_(-1, indices.unsqueeze(-1), 1)
+
+
 COMPOSITES: Composites = {
+    aten.one_hot.default: _one_hot,
     aten.dropout.default: dropout,
     aten.softmax.int: _softmax(aten.softmax.int, aten._softmax.default),
     aten.log_softmax.int: _softmax(aten.log_softmax.int, aten._log_softmax.default),

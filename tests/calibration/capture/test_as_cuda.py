@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.cuda.autocast import operators_of
 from calibration.capture.cuda.recurrent import reserve_bytes
+from calibration.capture.schemas import OperatorMode
 
 ADA, HOPPER, TURING = (8, 9), (9, 0), (7, 5)
 
@@ -186,6 +187,14 @@ def test_autocast_of_cuda() -> None:
         pytest.raises(RuntimeError, match="binary_cross_entropy_with_logits"),
     ):
         F.binary_cross_entropy(x, x.detach())
+
+
+def test_classes_are_scattered_but_compared_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    indices = torch.zeros(6, dtype=torch.long)
+    names = [each for each in operators(lambda: F.one_hot(indices, 4)) if each != "prim::device"]
+    assert names == ["zeros", "unsqueeze", "scatter_.value"]
+    monkeypatch.setattr(OperatorMode, "is_compiled", True)
+    assert "eq.Tensor" in operators(lambda: F.one_hot(indices, 4))
 
 
 def test_optimizers_use_foreach_by_default() -> None:
