@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,7 @@ from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.plans.operations import Communicate
-from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.plans.trace import IterationTrace, Span
 from vdnnsim.units import ElementType
 
 _FORWARDS_OF_A_STEP: Final = 3
@@ -190,8 +190,7 @@ def repeated_modules(model: Mapping[str, float], ranks: Mapping[str, float], spl
 def last_collectives_seconds(trace: IterationTrace) -> float:
     """Return how long collectives take behind the last kernel, as the broadcasts of `zero1`: no stall has them."""
     done_s = max(span.end_s for span, _ in trace.kernels)
-    ends = (each.end_s for each in trace.spans if isinstance(trace.plan.operations[each.operation], Communicate))
-    return max(0.0, max(ends, default=0.0) - done_s)
+    return max(0.0, max((each.end_s for each in _collectives(trace)), default=0.0) - done_s)
 
 
 def update_seconds(trace: IterationTrace) -> float:
@@ -200,5 +199,12 @@ def update_seconds(trace: IterationTrace) -> float:
 
 
 def communication_seconds(trace: IterationTrace) -> float:
-    spans = ((each, trace.plan.operations[each.operation]) for each in trace.spans)
-    return sum((span.end_s - span.start_s for span, each in spans if isinstance(each, Communicate)), 0.0)
+    return sum((each.end_s - each.start_s for each in _collectives(trace)), 0.0)
+
+
+def _collectives(trace: IterationTrace) -> Iterator[Span]:
+    """Yield spans of collectives, and of copies into their buffers; not what a rank does with its host alone."""
+    for span in trace.spans:
+        operation = trace.plan.operations[span.operation]
+        if isinstance(operation, Communicate) and not (operation.collective and operation.collective.is_of_host):
+            yield span

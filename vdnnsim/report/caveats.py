@@ -1,9 +1,12 @@
 """Caveats of results in sentences: origins of kernel times, rows that compute something else, contention of GPUs."""
 
+from collections import Counter
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.layouts import last_collectives_seconds
 from vdnnsim.analysis.metrics import bubble_seconds
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup
 from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
@@ -16,8 +19,9 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.files.messages import listed
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plans.operations import Compute, Stream
+from vdnnsim.plans.operations import Communicate, Compute, Stream
 from vdnnsim.plans.trace import ServerTrace, StallCause
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_seconds
@@ -164,7 +168,35 @@ def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
-    return tuple(_contention_line(result, rows) for rows in result.by_policy if result.gpus > 1)
+    """Return a line for each policy on several GPUs, or of one rank of several: what its kernels wait for."""
+    if result.gpus > 1:
+        return tuple(_contention_line(result, rows) for rows in result.by_policy)
+    is_rank = result.captured is not None and result.captured.base.ranks > 1
+    return tuple(f"{rows[0].policy}: {_exposed(rows)}" for rows in result.by_policy if is_rank)
+
+
+def _exposed(rows: tuple[PolicyResult, ...]) -> str:
+    """Return what kernels of ranks take, and what they wait for, in the mean: each kind of collective by itself."""
+    waits = Counter[str]()
+    for row in rows:
+        operations, causes = row.trace.plan.operations, dict(row.metrics.stall_by_cause)
+        for each in row.trace.stalls:
+            if each.cause is StallCause.COMMUNICATION:
+                awaited = None if each.waited_for is None else operations[each.waited_for]
+                kind = awaited.collective.kind.value if isinstance(awaited, Communicate) and awaited.collective else ""
+                waits[f"for {kind.replace('_', '-') or 'copies into buffers'}"] += each.end_s - each.start_s  # type: ignore[assignment]  # a Counter sums floats as well
+        waits["for collectives behind the last kernel"] += last_collectives_seconds(row.trace)  # type: ignore[assignment]  # as above
+        for cause in causes.keys() - {StallCause.COMMUNICATION, StallCause.PIPELINE}:
+            waits[cause.value.removeprefix("waits ")] += causes[cause]  # type: ignore[assignment]  # as above
+    step_s = rows[0].metrics.iteration_s
+    kernels_s = fmean(sum(span.end_s - span.start_s for span, _ in row.trace.kernels) for row in rows)
+    parts = [
+        f"{format_seconds(seconds / len(rows))} {what}"
+        for what, seconds in waits.most_common()
+        if seconds > _NOTICED * step_s * len(rows)
+    ]
+    taken = f"kernels take {format_seconds(kernels_s)} of {format_seconds(step_s)}"
+    return f"{taken}; they wait {listed(parts)}" if parts else taken
 
 
 def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
@@ -190,6 +222,8 @@ def _contention_line(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> 
     if result.gradients is not None:
         exposed = format_seconds(max(map(_exposed_s, rows)))
         parts += [_waiting(iteration), f"no kernel hides {exposed} of exchanges"]
+    elif result.workload.as_captured:
+        parts.append(_exposed(rows))
     return f"{rows[0].policy}: {'; '.join(parts)}"
 
 

@@ -25,6 +25,7 @@ from vdnnsim.report.run.perfetto import operation_text, perfetto_text
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import ElementType
 
 ROWS: dict[Stream | None, float] = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: 1.0, None: 3.0}
 
@@ -70,6 +71,27 @@ def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
     assert found[:2] == ["copy for communication in forward of fc1", "all_gather of 2 ranks in forward of fc1"]
 
 
+def test_a_rank_says_what_its_kernels_take_and_wait_for() -> None:
+    """Ten kernels of 1 s, the first 1.8 s behind a copy into the buffer and a gather, the update 0.8 s behind its own.
+
+    Where shards are on the host, three: a copy of 1.6 s is before the first, and 3.6 s are behind the last.
+    """
+    profile = shipped_profile("h100_x8")
+    gpu = replace(server_with({}).gpu, dram_bytes_per_s=1e9, flop_per_s={ElementType.FLOAT32: 1e9})
+    server = replace(server_with({"launch_overhead_s": 1.0}), gpu=gpu, topology=PEERED)
+    lines = list[str]()
+    for step in (msgspec.structs.replace(sharded(), ranks=2), offloading()):
+        simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        rows = simulator.run(PyTorch(), simulator.oracle())
+        result = run_scenario(scenario_of(CapturedModel(step), "a rank", profile, (PyTorch(),)))
+        lines += contention_lines(replace(result, results=rows))
+    gathered, on_host = lines
+    waits = "they wait 1.80 s for all-gather and 800 ms for reduce-scatter"
+    assert gathered == f"pytorch(p): kernels take 10.0 s of 12.6 s; {waits}"
+    waits = "they wait 3.60 s for the update on the host and 1.60 s for a prefetch"
+    assert on_host == f"pytorch(p): kernels take 3.00 s of 8.20 s; {waits}"
+
+
 def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
     """Both stages train the same two samples."""
     first, last = staged()
@@ -79,6 +101,7 @@ def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> Non
     assert (asked.gpus, asked.batches, len(result.results)) == (2, 1, 2)
     (line,) = contention_lines(result)
     assert "stages wait for each other" in line
+    assert "; kernels take " in line
     assert {(each.metrics.iteration_s, each.performance_ratio) for each in result.results} == {
         (result.oracle.iteration_s, 1.0)
     }
