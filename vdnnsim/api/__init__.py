@@ -6,6 +6,7 @@ compares replays to a device. `script` is run by `vdnnsim apply` within a script
 import it; begin with `scenarios` or `planning`.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,8 +38,12 @@ __all__ = [
 ]
 
 
-def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
+def load(path_or_name: str | Path, policy_module: str | Sequence[str] = ()) -> LoadedScenario | LoadedStudy | Captured:
     """Read a scenario, a study or a captured step, by path or by the name of one that comes with vdnnsim.
+
+    Args:
+        path_or_name: of the file.
+        policy_module: name of a module with policies of your own that the file names, or several.
 
     Returns:
         a `LoadedScenario` or a `LoadedStudy`, to `run`; or the step, for `simulate`.
@@ -48,6 +53,7 @@ def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
     """
     from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.files.packaged import SCENARIOS, STUDIES, find_file
+    from vdnnsim.policies.registry import known_policies
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.read import is_study, read_study
@@ -55,7 +61,10 @@ def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
     path = find_file(str(path_or_name), (SCENARIOS, STUDIES))
     if path.name.endswith(SUFFIX):
         return Captured(**msgspec.structs.asdict(read_captured_step(path)[0]))
-    return LoadedStudy(read_study(path)) if is_study(path) else LoadedScenario(read_scenario(path), path.parent)
+    types = known_policies([policy_module] if isinstance(policy_module, str) else policy_module)
+    if is_study(path):
+        return LoadedStudy(read_study(path, types))
+    return LoadedScenario(read_scenario(path, types), path.parent)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.policies.interface import Policy
 
+    PolicyName = str | Policy
+    PolicyNames = PolicyName | Sequence[PolicyName]
+
+OWN_POLICY = "; of your own, give an object, as MyPolicy()"
+"""Ends the message of a name of a policy that is unknown."""
+
 
 def precision_named(precision: Any) -> Precision:  # noqa: ANN401  # whatever a user passes
     """Return a precision by its name, or raise CaptureError, which for a type of PyTorch says its names."""
@@ -44,14 +50,16 @@ def profile_named(hardware: object, folder: Path) -> "Profile":
     return checked_profile(find_profile(str(hardware), folder))
 
 
-def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
-    """Return policies by their names in scenarios."""
+def policies_named(names: "PolicyNames") -> "tuple[Policy, ...]":
+    """Return policies by their names in scenarios; objects of a class of policies stand for themselves."""
+    from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     if not names:
         raise PolicyError("policy: found none, expected a name, as 'pytorch', or several")
     known = known_policies()
-    return tuple(resolve_policy(each, known, advice="") for each in ([names] if isinstance(names, str) else names))
+    several = [names] if isinstance(names, str | Policy) else names
+    return tuple(resolve_policy(each, known, advice=OWN_POLICY) for each in several)
 
 
 def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.model_plan import Planned, PlanRequest
 from vdnnsim.errors import CaptureError
 
 __all__ = ["PlanRequest", "Planned", "plan", "request_plan"]
+
+if TYPE_CHECKING:
+    from vdnnsim.api.named import PolicyName
 
 
 def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
@@ -17,7 +20,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     *,
     hardware: str = "auto",
     memory: str | None = None,
-    policy: str = "optimal",
+    policy: "PolicyName" = "optimal",
     loss: Callable[[Any], Any] | None = None,
     batch: int | None = None,
     precision: str = "float32",
@@ -33,7 +36,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         inputs: of its forward, as of `vdnnsim.capture`; their values do not matter.
         hardware: a profile by name; `auto` for that of the current GPU.
         memory: limit of what PyTorch reserves, as `20 GiB`; by default all of the GPU.
-        policy: by its name in a scenario.
+        policy: by its name in a scenario, or an object of your own `Policy`.
         loss: of the loop, a function of the output.
         batch: samples; by default the first size of the first tensor.
         precision: as of `vdnnsim.capture`; `amp_bfloat16` if the loop runs forward under autocast.
@@ -86,7 +89,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     *,
     hardware: str,
     memory: str | None,
-    policy: str,
+    policy: "PolicyName",
     loss: Callable[[Any], Any] | None,
     batch: int | None = None,
     precision: str,
@@ -112,7 +115,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.program import CaptureDevice
     from calibration.capture.user_code import article
     from calibration.capture.wrapped import refuse_compiled, unwrapped, was_made_by_compile
-    from vdnnsim.api.named import precision_named, profile_of
+    from vdnnsim.api.named import OWN_POLICY, precision_named, profile_of
     from vdnnsim.api.scenarios import chosen_memory_model, with_memory
     from vdnnsim.dnn.captured_accumulation import with_gradients
     from vdnnsim.dnn.captured_check import check_captured_step
@@ -151,7 +154,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
         # A loop that accumulates gradients, or keeps them until backward.
         captured = with_gradients(captured)
     check_captured_step(captured, captured.model)
-    chosen = resolve_policy(policy, known_policies(), advice="")
+    chosen = resolve_policy(policy, known_policies(), advice=OWN_POLICY)
     server = with_memory(profile, memory)
     is_timed = is_of_card(server, card)
     memory_choice = chosen_memory_model(memory_model)

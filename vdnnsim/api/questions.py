@@ -14,13 +14,14 @@ from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
     from vdnnsim.analysis.layouts import Setup
+    from vdnnsim.api.named import PolicyNames
 
 _ALL = "to_pandas() has all"
 Asked = LoadedScenario | CapturedStep
 """What is asked about: a scenario, as `load` returns it, or a step, as of `capture`."""
 
 
-def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> ResultTable:
+def machines(asked: Asked, *hardware: str, policy: "PolicyNames" = ()) -> ResultTable:
     """Rank machines for a scenario or a captured step by fit and speed, as `vdnnsim machines`.
 
     Args:
@@ -65,7 +66,7 @@ def machines(asked: Asked, *hardware: str, policy: str | Sequence[str] = ()) -> 
 def max_batch(
     asked: Asked,
     hardware: str = "",
-    policy: str | Sequence[str] = (),
+    policy: "PolicyNames" = (),
     *,
     longest: bool = False,
     time_limit: str = "18 s",
@@ -96,7 +97,7 @@ def max_batch(
     return largest_table(scenario, read_argument("time_limit", TimeLimit.parse, time_limit), _ALL, longest=longest)
 
 
-def whatif(asked: Asked, *settings: str, hardware: str = "", policy: str | Sequence[str] = ()) -> ResultTable:
+def whatif(asked: Asked, *settings: str, hardware: str = "", policy: "PolicyNames" = ()) -> ResultTable:
     """Replay policies before and after a change, and say what it did, as `vdnnsim whatif`.
 
     Args:
@@ -183,9 +184,9 @@ def parallel(
     return layouts_table(ranking, what, "", _ALL)
 
 
-def _scenario(asked: Asked, hardware: str, policy: str | Sequence[str]) -> LoadedScenario:
+def _scenario(asked: Asked, hardware: str, policy: "PolicyNames") -> LoadedScenario:
     """Return a scenario on a machine under policies; without these a scenario keeps its own."""
     if not isinstance(asked, LoadedScenario):
         return scenario_of_step(asked, hardware or None, policy or "pytorch")
     asked = asked.on(hardware) if hardware else asked
-    return asked.under(*([policy] if isinstance(policy, str) else policy)) if policy else asked
+    return asked.under(*policies_named(policy)) if policy else asked

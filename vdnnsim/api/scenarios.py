@@ -1,6 +1,6 @@
 """Scenarios in a notebook: loaded, replayed, and their results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +16,7 @@ from vdnnsim.report.result_table import ResultTable, Shown
 if TYPE_CHECKING:
     from vdnnsim.analysis.answer import Way
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+    from vdnnsim.api.named import PolicyName, PolicyNames
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
@@ -169,8 +170,8 @@ class LoadedScenario(Shown):
         scenario = replace(self.scenario, server=profile.server, sources=(*kept, *profile.sources))
         return replace(self, scenario=scenario)
 
-    def under(self, *policies: str) -> "LoadedScenario":
-        """Return the same scenario with other policies, `vdnn_all(m)` as a scenario names them.
+    def under(self, *policies: "PolicyName") -> "LoadedScenario":
+        """Return the same scenario with other policies, `vdnn_all(m)` as a scenario names them, or objects of your own.
 
         Raises:
             PolicyError: there is no such policy.
@@ -211,7 +212,7 @@ def run_and_answer(
 def scenario_of_step(
     step: object,
     hardware: object,
-    policy: str | Sequence[str],
+    policy: "PolicyNames",
     memory_model: str = "pytorch",
     execution: str | None = None,
 ) -> LoadedScenario:
@@ -231,7 +232,7 @@ def scenario_of_step(
 def simulate(
     step: CapturedStep | str | Path,
     hardware: str,
-    policy: str | Sequence[str] = "pytorch",
+    policy: "PolicyNames" = "pytorch",
     *,
     memory_model: str = "pytorch",
     execution: str | None = None,
@@ -242,7 +243,7 @@ def simulate(
     Args:
         step: a captured step, which is captured anew where it was for another card, or its file.
         hardware: the name of a profile, `rtx_4090`, or a path to one that ends in .yaml.
-        policy: one as a scenario names it, `vdnn_all(m)`, or several.
+        policy: one as a scenario names it, `vdnn_all(m)`, or an object of your own `Policy`; or several.
         memory_model: the allocator, as in a scenario; `pytorch` is PyTorch's caching allocator,
             `pytorch(expandable_segments:True)` with this in PYTORCH_ALLOC_CONF.
         execution: `eager`, `cuda_graphs`, or `compiled`; of a step captured eagerly, that fuses operators by rule. By

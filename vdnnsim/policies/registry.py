@@ -1,8 +1,8 @@
 """The policies by name: the built-in ones, those of installed packages, and those of modules that the user names.
 
 A user's policy is a subclass of `vdnnsim.policies.interface.Policy`, either in a module given with
-`--policy-module NAME`, or behind an entry point of the group `vdnnsim.policies`. A scenario file only ever names
-policies: YAML never imports code.
+`--policy-module NAME`, or behind an entry point of the group `vdnnsim.policies`. Python also takes an object of it in
+place of a name. A scenario file only ever names policies: YAML never imports code.
 
 The short form of a policy is its label in results: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
 """
@@ -49,7 +49,7 @@ BUILT_IN: Final[tuple[type[Policy], ...]] = (
 PolicyTypes = Mapping[str, type[Policy]]
 
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
-_ADVICE: Final = "; --policy-module imports your own"
+_ADVICE: Final = "; --policy-module, in Python policy_module of vdnnsim.load, imports your own"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
 _PLAIN_TYPES: dict[object, str] = {str: "text", bool: "true or false", int: "an integer", float: "a number"}
@@ -82,12 +82,16 @@ def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
 def resolve_policy(spec: object, types: PolicyTypes, advice: str = _ADVICE) -> Policy:
     """Return the policy of a label, as `vdnn_all(m)`, or of a mapping, as `{policy: vdnn_all, algorithms: m}`.
 
+    A policy itself is returned as it is, once its class was checked like one of a module.
     `advice` ends the message of a name that is unknown.
 
     Raises:
         PolicyError: the form, the name, or an option is wrong.
     """
     match spec:
+        case Policy():
+            _add(dict(types), f"policy of {type(spec).__module__}", (type(spec),))
+            return spec
         case str() if short := _parse_short_form(spec):
             name, options = short
         case {"policy": str(name), **rest}:
