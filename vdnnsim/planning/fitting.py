@@ -28,7 +28,7 @@ MOST_LATE: Final = 4
 """Shares that are tried when the effort is spent, while nothing fits."""
 LEAST_COPIED: Final = tuple(2.0**at for at in range(-10, 0))
 """Parts of the bytes that are moved, of which smaller buffers stay where copies take the host or the link too long."""
-REGAINED: Final = 0.01
+REGAINED: Final = 0.2
 """Of an iteration, what whole buffers lose to parts of them before some are exchanged for others."""
 NEAR: Final = 1e-3
 """Gap to a lower bound, as a fraction, that need not be reduced."""

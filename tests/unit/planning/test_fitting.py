@@ -84,12 +84,12 @@ def test_an_order_loses_what_planning_for_less_memory_costs() -> None:
 
 
 def test_an_order_loses_what_whole_buffers_move_beyond_parts_of_them() -> None:
-    """At 299 B the input in whole takes 25 s, parts of it 17 s (test_offload.py); a percent of that is no loss.
+    """At 299 B the input in whole takes 25 s, parts of it 17 s (test_offload.py); a fifth of that is no loss.
 
     At 306 B nothing is moved, and at 293 B no whole buffers are enough.
     """
     verdict = fitting(Places(0), capacity_bytes=299).rounded(UNLIMITED)
-    assert verdict.lost_s == pytest.approx(25 - 17 * 1.01, rel=1e-3)
+    assert verdict.lost_s == pytest.approx(25 - 17 * 1.2, rel=1e-3)
     assert verdict.bulky == {wait_of("map input").buffer}
     assert fitting(Places(0)).rounded(UNLIMITED) == Verdict()
     assert fitting(Places(0), capacity_bytes=293).rounded(UNLIMITED) == Verdict(lacking_bytes=1)
