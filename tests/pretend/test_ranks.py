@@ -63,6 +63,7 @@ def asked(
         *(("fsdp=4", how) for how in ("full", "selective", "2")),
         *((layout, "") for layout in ("fsdp=4,offload=cpu", "fsdp=4,sync=last", "ddp=4,sync=last")),
         ("ddp=4,reduce=bfloat16", ""),
+        ("fsdp=8,reshard=4", ""),
         *((layout, "") for layout in ("fsdp=4,wrap=4M", "fsdp=4,reduce=bfloat16", "zero2=4,prefetch=1")),
         *(("fsdp=4,prefetch=2", how) for how in ("", "full")),
         ("hsdp=2x2,reduce=bfloat16", ""),

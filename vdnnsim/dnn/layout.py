@@ -75,7 +75,8 @@ class Layout:
         copies: groups of ranks that hold a copy each.
         shards: ranks over which FSDP shards a copy.
         tensor: ranks over which each layer is split.
-        reshards: whether blocks free their weights after forward, and gather them again.
+        reshards: whether blocks free their weights after forward, and gather them again; a number if each keeps a share
+            of them by which so many ranks do (`reshard_after_forward`).
         shares_tokens: whether ranks of tensor parallelism share the tokens between split layers (sequence parallelism).
         unit_parameters: that make a module a unit of FSDP, which it shards by itself; 0 where each block is one.
         reduction: the type in which gradients are reduced; None for that of the precision.
@@ -93,7 +94,7 @@ class Layout:
     copies: int = 1
     shards: int = 1
     tensor: int = 1
-    reshards: bool = True
+    reshards: bool | int = True
     shares_tokens: bool = True
     offloads: bool = False
     syncs: bool = True
@@ -190,13 +191,17 @@ def _check(layout: Layout, where: str) -> None:
     """Refuse terms that do not fit to others."""
     text = layout.text
     for is_found, word in (
-        (not layout.reshards, _RESHARD),
+        (layout.reshards is not True, f"reshard={layout.reshards or 'never'}"),
         (layout.offloads, _OFFLOAD),
         (layout.unit_parameters, _WRAP),
         (layout.prefetch, _PREFETCH),
     ):
         if is_found and not layout.is_sharded:
             raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    if layout.reshards is not True and layout.reshards and layout.shards % layout.reshards:
+        raise CaptureError(
+            f"{where}: found reshard={layout.reshards} in {quote(text)}, expected a divisor of {layout.shards}"
+        )
     if layout.reduction and not layout.is_sharded:
         if not layout.data or layout.is_given:
             raise CaptureError(
@@ -230,8 +235,11 @@ def _term(name: str, value: str, where: str) -> dict[str, Any]:
     term = f"{name}={value}"
     if name in _WORDS:
         word, changed, meant = _WORDS[name]
+        if name == "reshard" and _COUNT.fullmatch(value) and value != "1":
+            return {changed: int(value)}
         if term != word:
-            raise CaptureError(f"{where}: found {quote(term)}, expected {word}, or nothing of it")
+            right = f"{word} or reshard=N" if name == "reshard" else word
+            raise CaptureError(f"{where}: found {quote(term)}, expected {right}, or nothing of it")
         return {changed: meant}
     if name in (_WRAP, _REDUCE, _PREFETCH):
         return _of_units(name, value, where)
