@@ -1,6 +1,7 @@
 """Lifetimes of the buffers of a schedule, and its copies that something waits for."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PlanError
@@ -198,9 +199,12 @@ class _Survey:
 
     def _check(self, life: _Life) -> None:
         last = self._schedule[life.touched_by[-1]]
-        for position in life.touched_by[:-1]:
+        for position, use in pairwise(life.touched_by):
             if isinstance(self._schedule[position], Release):
-                raise self._error(f"{self._name(life.buffer)} is used after its release without a prefetch")
+                raise self._error(
+                    f"{self._name(life.buffer)} is used in {self._place(use)} after its release behind "
+                    f"{self._place(position)} without a prefetch"
+                )
         released = isinstance(last, Wait | Synchronize | Release) and life.buffer not in self._throughout
         for position in life.touched_by:
             step = self._schedule[position]
@@ -212,6 +216,11 @@ class _Survey:
                     "released nor prefetched after that; expected a Wait for its copy after the last kernel that reads "
                     "it, or a Prefetch before the next"
                 )
+
+    def _place(self, position: int) -> str:
+        """Return the layer and phase to which a step belongs, or behind which it stands."""
+        before = (each for each in reversed(self._schedule[: position + 1]) if isinstance(each, Run))
+        return next((f"{each.phase.value} of {each.layer.name}" for each in before), "the beginning")
 
     def _name(self, buffer: int) -> str:
         return self._buffers.buffers[buffer].name

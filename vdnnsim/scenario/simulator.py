@@ -29,7 +29,7 @@ from vdnnsim.plans.repetition import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
+from vdnnsim.policies.interface import Policy, Setting, Trial, is_shipped, make_plans
 from vdnnsim.policies.pytorch import PyTorch, PyTorchLoop, with_cached_casts
 
 Made = TypeVar("Made")
@@ -120,7 +120,7 @@ class Simulator:
         Raises:
             PolicyError: the policy plans for another number of GPUs, needs lifetimes that a trace lacks, or does what
                 the way of execution cannot run.
-            PlanError: a plan breaks the contract, or the plans contradict each other.
+            PlanError: a plan of ours breaks the contract, or the plans contradict each other.
         """
         return self.outcome(self.planned(policy), oracle)
 
@@ -211,7 +211,10 @@ class Simulator:
                 f"{policy.label}: {workload.graph.name} was recorded as a trace, which has no lifetimes; expected "
                 "base(p), or a step with an execution trace"
             )
-        return self.ready(self._plans(policy), policy.label)
+        try:
+            return self.ready(self._plans(policy), policy.label)
+        except PlanError as broken:
+            raise broken if is_shipped(type(policy)) else PolicyError(str(broken)) from broken.__cause__
 
     def _plans(self, policy: Policy) -> tuple[TrainingPlan, ...]:
         if not self.workload.as_captured:

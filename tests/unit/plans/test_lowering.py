@@ -184,7 +184,11 @@ OFFLOADED = [*FORWARD[:2], Offload(MAP1, CONV2)]
             for each in (ByLifetime, NetworkWide)
         ),
         ([*OFFLOADED, *FORWARD[2:]], ByLifetime, "is offloaded in forward of conv2 .* expected a Wait for its copy"),
-        ([*FORWARD[:2], Release(MAP1), *FORWARD[2:], *BACKWARD], ByLifetime, "is used after its release without a"),
+        (
+            [*FORWARD[:2], Release(MAP1), *FORWARD[2:], *BACKWARD],
+            ByLifetime,
+            r"is used in backward .* of conv2 after its release behind forward of conv2 without a",
+        ),
         ([*FORWARD, Wait(MAP1)], ByLifetime, "which no copy moves"),
     ],
 )

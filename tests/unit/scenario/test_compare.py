@@ -12,10 +12,14 @@ from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.toy import TOY_SERVER
 from vdnnsim.analysis.results import Declined
 from vdnnsim.errors import PolicyError
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import Release, feature_maps, forward
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import choose_kernels
+from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.scenario.experiment import compare_policies
+from vdnnsim.scenario.experiment import compare_policies, run_scenario
 from vdnnsim.scenario.read import read_scenario
 
 PICKY = """
@@ -104,6 +108,36 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
     assert {"base(m)", "base(p)", "vdnn_dyn"} <= set(rows)
     assert {label.partition("(")[0] for label in rows} == {*known_policies(), "picky"}
     assert rows["picky"] == "no plan"
+
+
+class Broken(Base, frozen=True, kw_only=True):
+    """Releases the first map behind the first convolution, whose map the next layer reads."""
+
+    name: ClassVar[str] = "broken"
+    summary: ClassVar[str] = "releases a map too early"
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        workload = setting.workload
+        first, *others = forward(workload)
+        early = Release(feature_maps(workload, workload.graph.maps[1].index))
+        kernels = choose_kernels(workload, setting.costs, self.algorithms)
+        return lower([first, early, *others], workload, kernels, label=self.label, algorithms="p")
+
+
+def test_a_plan_of_ones_own_that_breaks_the_contract_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path))
+
+    result = compare_policies(scenario, [Broken(), *scenario.policies], lambda _: None).result
+
+    assert [row.policy for row in result.slowest] == ["base(p)", "vdnn_all(m)"]
+    (declined,) = result.declined
+    assert declined.policy == "broken(p)"
+    assert re.fullmatch(
+        r"map conv1 is used in forward of \w+ after its release behind forward of conv1 without a prefetch",
+        declined.reason,
+    )
+    with pytest.raises(PolicyError, match=r"^broken\(p\): map conv1 is used"):
+        run_scenario(replace(scenario, policies=(Broken(),)))
 
 
 @pytest.mark.parametrize(
