@@ -169,6 +169,8 @@ def parse_layout(text: str, where: str = PARALLEL) -> Layout:
                 f"{where}: found {quote(term)}; {_OF_DATA[name]}, expected ranks=N and a function that spreads its "
                 "model itself, in equal shares"
             )
+        if name == "zero3":
+            raise CaptureError(f"{where}: found {quote(term)}, expected fsdp=N, which shards as ZeRO-3 does")
         if name not in (known := (*_DATA, _TENSOR, _PIPELINE, _INTERLEAVE, *_WORDS, _WRAP, _REDUCE, _PREFETCH)):
             raise CaptureError(f"{where}: {not_one_of(name, known, 'a layout')}; as {_EXAMPLE}")
         if name in found or (name in _DATA and layout.data):

@@ -44,6 +44,7 @@ def test_a_layout_is_read_term_by_term(text: str, data: str, parts: dict[str, An
     [
         ("", "'' is not a layout"),
         ("fdsp=8", "'fdsp' is not a layout; did you mean 'fsdp'"),
+        ("zero3=8", "found 'zero3=8', expected fsdp=N, which shards as ZeRO-3 does"),
         ("ddp=8,offload=cpu", "found offload=cpu in 'ddp=8,offload=cpu', expected it beside fsdp=N"),
         ("pp=2,fsdp=4,sync=last", "found sync=last in 'pp=2,fsdp=4,sync=last', expected it beside ddp=N"),
         ("fsdp=8,offload=gpu", "found 'offload=gpu', expected offload=cpu, or nothing of it"),
