@@ -154,6 +154,13 @@ class StudyAxis:
             return percent(value).removesuffix(" %").replace("100.0", "100")
         return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
+    def title(self, value: Value) -> str:
+        """Return a value as the title of a panel: a quantity with its unit, this and a whole number with the label."""
+        unit = self.scale.unit
+        if self.names or not (unit or cell_text(value).isdigit()):
+            return cell_text(value)
+        return f"{self.label.removesuffix(f', {unit}')} {self.place(value):.9g} {unit}".rstrip()
+
 
 def study_axis(column: str, values: Iterable[Value], label: str = "") -> StudyAxis:
     """Return the axis of a column with these values; its label is by default that of the column."""

@@ -1,6 +1,7 @@
 """Pictures of studies: axes, places, numbers, colours by their meaning, what fits."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,22 @@ def test_marks_and_panels() -> None:
     figure = lines_figure([*ROWS, *other], replace(LINES, panels="hardware", marks=marks))
     assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
     assert [written(axes) for axes in figure.axes] == [["here"], ["here"]]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "titles"),
+    [
+        ("gpu.memory_bytes", (300 * 2**20, 512 * 2**20), ["GPU memory 300 MiB", "GPU memory 512 MiB"]),
+        ("gpus", (1, 2), ["GPUs 1", "GPUs 2"]),
+        ("gpu.compute_speed", (0.5, 1.5), ["0.5", "1.5"]),
+        ("refusal", (None, "no room"), ["None", "no room"]),
+    ],
+)
+def test_panels_have_the_unit_of_their_quantity(column: str, values: tuple[object, ...], titles: list[str]) -> None:
+    """Memory that the file says as 300 MiB is 314572800 B in a row."""
+    rows: Any = [{**each, column: value} for value in values for each in ROWS]
+    figure = lines_figure(rows, replace(LINES, panels=column))
+    assert [axes.get_title() for axes in figure.axes] == titles
 
 
 def test_speeds_have_a_line_at_the_oracular_baseline() -> None:

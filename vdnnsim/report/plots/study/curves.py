@@ -112,11 +112,18 @@ def study_slide(rows: Sequence[StudyCells], picture: StudyPicture, note: str = "
         }
     )
     left = min(0.2, 0.055 + 0.0072 * max(len(up.text(y)) for y in ys)) if picture.value else 0.075
-    words = study_axis(picture.panels, [0]).label if picture.panels else ""
-    names = [f"{words} {name}" if name.isdigit() else name for name in points.panel.unique()]
-    every = panel_axes(figure, tuple(names), marked=bool(picture.marks), left=left)
+    every = panel_axes(figure, _panel_titles(shown, picture.panels), marked=bool(picture.marks), left=left)
     inside = (group for _, group in points.groupby("panel", sort=False))
     return StudySlide(picture, figure, across, up, points, list(zip(every, inside, strict=True)))
+
+
+def _panel_titles(rows: Sequence[StudyCells], column: str) -> tuple[str, ...]:
+    """Return the titles of panels in the order of their rows; of the only one, without a column, it is empty."""
+    if not column:
+        return ("",)
+    values = ["None" if (value := row[column]) is None else value for row in rows]
+    axis = study_axis(column, values)
+    return tuple(axis.title(value) for value in dict.fromkeys(values))
 
 
 def _origin_note(rows: Sequence[StudyCells]) -> str:
