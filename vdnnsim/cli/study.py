@@ -131,18 +131,22 @@ def sweep(  # noqa: PLR0913  # one for each option
         if retry_failed:
             kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
         fault = _compute(asked, kept, _workers(workers, cluster))
+        undrawn = ""
         try:
             _write(asked, kept, folder, None if output.is_for_programs else output.csv_file, parquet)
         except OutputError:
             raise
         except InputError as failure:  # a picture that cannot be drawn of what came out
-            raise StudyError(f"{study}: {failure}") from None
+            undrawn = str(failure)
         progress = _progress(asked, kept)
         page = sweep_page(asked, kept, progress, f"{_RESULTS} has all")
+        wrote = () if undrawn else (f"wrote {folder / _RESULTS}",)
         if output.is_for_programs:
-            output.show(results_table(asked, kept, page), f"wrote {folder / _RESULTS}")
+            output.show(results_table(asked, kept, page), *wrote)
         else:
-            print_result(page, f"wrote {folder / _RESULTS}")
+            print_result(page, *wrote)
+    if undrawn:
+        raise StudyError(f"{study}: {undrawn}")
     if progress.missing:
         why = fault or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")

@@ -43,8 +43,12 @@ _RENAMED: Final = {
 _OLD_END = re.compile(rf"({'|'.join(_RENAMED)})\b")
 
 
-def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] = ()) -> tuple[StudyPicture, ...]:
+def read_pictures(
+    entry: Entry, columns: Sequence[str], words: Collection[str] = (), varied: Collection[str] = ()
+) -> tuple[StudyPicture, ...]:
     """Return the pictures of a study file over its columns, of which `words` hold no numbers.
+
+    Axes with several values, in all combinations, are the columns `varied`.
 
     Raises:
         InputError: of the kind of the entry, if something in it is wrong.
@@ -55,6 +59,7 @@ def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] =
     pictures: list[StudyPicture] = []
     for item in items:
         picture = _picture(item, columns, words)
+        _refuse_crowded(item, picture, varied)
         if any(picture.name == other.name for other in pictures):
             raise item.wrong(f"found a second picture {quote(picture.name)}, expected each name once")
         pictures.append(picture)
@@ -81,6 +86,19 @@ def _picture(entry: Entry, columns: Sequence[str], words: Collection[str]) -> St
         **{each: keys[each].text() for each in ("subtitle", "x_label", "y_label") if each in keys},
         **{each: _column(keys[each], columns) for each in ("by", "panels") if each in keys},
     )
+
+
+def _refuse_crowded(entry: Entry, picture: StudyPicture, varied: Collection[str]) -> None:
+    """Refuse lines with several points at one place: those of an axis that nothing places, divides or selects."""
+    named = {part.column for part in factors(picture.x) if part.number is None} | {picture.by, picture.panels}
+    named = (named | {column for column, _ in picture.where}) - {""}
+    left = [each for each in varied if each not in named]
+    # A column that is no axis may tell points apart.
+    if picture.kind is PictureKind.LINES and left and named.issubset(varied):
+        raise entry.wrong(
+            f"picture {picture.name!r}: found lines with several points at each {picture.x}, for {' and '.join(left)} "
+            "varies too; expected it in by, panels or where"
+        )
 
 
 def _current(name: str) -> str:

@@ -106,8 +106,10 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     if where and study.grid_size <= MOST_POINTS and next(study.points(), None) is None:
         raise members["where"].wrong(f"leaves none of {study.grid_size} points, expected a grid that is not empty")
     if "pictures" in members:
+        # Which points a condition leaves out, only the points show.
+        free = [] if where else [keys[axis.key].column for axis in axes if len(axis.values) > 1]
         words = {*WORDS, *(key.column for key in varied.values() if not key.is_number)}
-        study = replace(study, pictures=read_pictures(members["pictures"], table_header(study), words))
+        study = replace(study, pictures=read_pictures(members["pictures"], table_header(study), words, free))
     return study
 
 

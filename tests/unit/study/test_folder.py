@@ -29,6 +29,7 @@ def swept(tmp_path: Path, text: str) -> tuple[int, str, Path]:
     study, out = tmp_path / "small.yaml", tmp_path / "out"
     study.write_text(text, encoding="utf-8")
     done = vdnnsim("sweep", str(study), "--out", str(out), "--workers", "1", folder=tmp_path, status=None)
+    assert ("fastest that fits" in done.stdout) is out.exists(), "whatever else fails, the table is printed"
     return done.returncode, done.stderr, out
 
 
@@ -72,8 +73,13 @@ def test_a_machine_that_is_wrong_fails_its_points_alone(tmp_path: Path) -> None:
     [
         ("kind: lines", "kind: heat_map, value: refusal", "value: 'refusal' holds no numbers, expected a column that"),
         ("y: samples_per_s", "y: 2 * policy", "y: 'policy' holds no numbers, expected a column that"),
+        (
+            ", by: policy",
+            "",
+            "found lines with several points at each gpu.memory_bytes, for policy varies too",
+        ),
         # What only rows can show.
-        (", by: policy", "", "picture 'speed': found two points of one line at gpu.memory_bytes"),
+        (", by: policy", ", by: network", "picture 'speed': found two points of one line at gpu.memory_bytes 0.5 GiB"),
         ("by: policy", "where: {policy: dyn}", "picture 'speed': found no row to draw"),
     ],
 )
@@ -81,5 +87,5 @@ def test_wrong_pictures_are_refused_in_one_line(tmp_path: Path, old: str, new: s
     code, output, out = swept(tmp_path, (STUDY + PICTURE).replace(old, new))
     assert code == 1
     assert message in output
-    assert out.exists() is ("picture" in message)
+    assert out.exists() is message.startswith("picture")
     assert out.exists() or output.count("\n") == 1

@@ -155,7 +155,7 @@ def lines_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
     for axes, inside in slide.panels:
         _scale_axes(axes, slide)
         for number, name in enumerate(slide.names):
-            left |= _draw_line(axes, inside[inside.series == name], picture, number)
+            left |= _draw_line(axes, inside[inside.series == name], slide, number)
         if picture.y.endswith("performance_ratio"):
             axes.axhline(_WHOLE / slide.up.scale.factor, color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
         slide.write_marks(axes)
@@ -179,14 +179,15 @@ def _scale_axes(axes: Axes, slide: StudySlide) -> None:
     quantity_axis(axes.yaxis, ys, from_zero=not steep)
 
 
-def _draw_line(axes: Axes, line: "DataFrame", picture: StudyPicture, number: int) -> bool:
+def _draw_line(axes: Axes, line: "DataFrame", slide: StudySlide, number: int) -> bool:
     """Draw one line; return whether it crosses the boundary of what fits, which a bar marks."""
     color, marker = look(number)
     points = list(line[["x", "y", "fits"]].sort_values(["x", "y"]).itertuples(index=False))
     if twice := [one.x for one, other in pairwise(points) if one.x == other.x]:
         raise InputError(
-            f"picture {picture.name!r}: found two points of one line at {picture.x} {twice[0]:g}, expected one; choose "
-            "among them with where, by or panels"
+            f"picture {slide.picture.name!r}: found two points of one line at {slide.picture.x} {twice[0]:g} "
+            f"{slide.across.scale.unit}".rstrip()
+            + ", expected one; choose among them with where, by or panels"
         )
     left = False
     for one, other in pairwise(points):
