@@ -200,6 +200,9 @@ def _check(layout: Layout, where: str) -> None:
     ):
         if is_found and not layout.is_sharded:
             raise CaptureError(f"{where}: found {word} in {quote(text)}, expected it beside fsdp=N or hsdp=RxS")
+    gathers = [each for each in text.split(",") if each.startswith("reshard=") and each != _RESHARD]
+    if layout.data == "zero2" and gathers:
+        raise CaptureError(f"{where}: found {gathers[0]} in {quote(text)}, expected fsdp=N, for zero2 keeps weights")
     if layout.reshards is not True and layout.reshards and layout.shards % layout.reshards:
         raise CaptureError(
             f"{where}: found reshard={layout.reshards} in {quote(text)}, expected a divisor of {layout.shards}"

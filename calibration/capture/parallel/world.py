@@ -1,6 +1,7 @@
 """The fake process group of a captured rank, and what FSDP does without an operator: it resizes storages and copies."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -60,7 +61,7 @@ def rank_of(ranks: int, device_type: str | None = None, rank: int = 0) -> Iterat
     Raises:
         CaptureError: this process has a process group of another size.
     """
-    own = not distributed.is_initialized()
+    own, excepthook = not distributed.is_initialized(), sys.excepthook
     if own:
         distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
     elif distributed.get_world_size() != ranks:
@@ -89,6 +90,8 @@ def rank_of(ranks: int, device_type: str | None = None, rank: int = 0) -> Iterat
     finally:
         if own:
             distributed.destroy_process_group()
+            # PyTorch's puts the rank before tracebacks.
+            sys.excepthook = excepthook
             # Meshes are equal where their shapes are; those within it have groups that are gone.
             _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 

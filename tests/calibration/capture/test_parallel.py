@@ -136,9 +136,12 @@ def test_what_does_not_divide_is_padded() -> None:
 
 
 def test_a_capture_leaves_no_process_group_behind() -> None:
+    """Nor what PyTorch writes before tracebacks in a process that has a rank."""
+    before = sys.excepthook
     captured("fsdp=2")
 
     assert not distributed.is_initialized()
+    assert sys.excepthook is before
     assert capture(program(""), CaptureDevice()).ranks == 1
 
 

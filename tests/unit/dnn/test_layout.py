@@ -60,6 +60,8 @@ def test_a_layout_is_read_term_by_term(text: str, data: str, parts: dict[str, An
         ("fsdp=4,reshard=always", "found 'reshard=always', expected reshard=never or reshard=N"),
         ("fsdp=8,reshard=3", "found reshard=3 in 'fsdp=8,reshard=3', expected a divisor of 8"),
         ("fsdp=8,reshard=1", "found 'reshard=1', expected reshard=never or reshard=N"),
+        ("zero2=8,reshard=4", "found reshard=4 in 'zero2=8,reshard=4', expected fsdp=N, for zero2 keeps weights"),
+        ("reshard=4,zero2=8", "found reshard=4 in 'reshard=4,zero2=8', expected fsdp=N, for zero2 keeps weights"),
         ("ddp=4,reshard=2", "found reshard=2 in 'ddp=4,reshard=2', expected it beside fsdp=N"),
         ("fsdp=4,sp=never", "found sp=never in 'fsdp=4,sp=never', expected it beside tp=N"),
         ("ranks=4,tp=2", "found 'ranks=4,tp=2', expected ranks=N alone"),
