@@ -124,8 +124,7 @@ class LoadedScenario(Shown):
 
         cells = [(each.label, each.summary) for each in self.scenario.policies]
         header = ("policy", "what it does")
-        table = plain_table(header, cells)
-        return str(ResultTable(header, cells, titled_table(caption(self.scenario), table, (), ())))
+        return str(ResultTable(header, cells, titled_table(caption(self.scenario), plain_table(header, cells), (), ())))
 
     def run(self, time_limit: str | None = None) -> Simulation:
         """Replay every policy, as `vdnnsim run` does.

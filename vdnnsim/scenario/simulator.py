@@ -253,8 +253,7 @@ class Simulator:
         return held if gradients is None else once(lambda plan: aggregate_gradients(plan, gradients), held)
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
-        placed = [each for each in placements if isinstance(each, Placement)]
-        work = list(zip(plans, placed, strict=True))
+        work = list(zip(plans, (each for each in placements if isinstance(each, Placement)), strict=True))
         each = ranks_of(self.workload) // self.gpus
         alike = [range(gpu * each, (gpu + 1) * each) for gpu in range(self.gpus)] if each > 1 else ()
         return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution, alike)
