@@ -204,13 +204,13 @@ def test_a_policy_that_plans_for_another_number_of_gpus_is_refused(count: int) -
 
 @pytest.mark.parametrize("gradients", [Aggregation.RING, Aggregation.DDP])
 def test_plans_that_exchange_in_different_orders_are_refused(gradients: Aggregation) -> None:
-    """On GPU 1 the last kernel, which writes dW of conv1, comes before the one that writes that of fc."""
+    """On GPU 1 the last kernel, which writes dW of conv1, comes before that of fc; the policy is not one of ours."""
     ops = list(ALONE.operations)
     kernels = [i for i, each in enumerate(ops) if isinstance(each, Compute)]
     ops.insert(kernels[-2], ops.pop(kernels[-1]))
     other = replace(ALONE, operations=tuple(ops))
     asked = simulator(gradients=gradients)
-    with pytest.raises(PlanError, match="GPU 1 writes its weight gradients in another order than GPU 0"):
+    with pytest.raises(PolicyError, match="GPU 1 writes its weight gradients in another order than GPU 0"):
         asked.run(Given(made=(ALONE, other)), asked.oracle())
 
 
