@@ -109,8 +109,8 @@ def marks(ranking: Ranking) -> list[str]:
 def title(ranking: Ranking, what: str) -> str:
     """Return the title for a workload such as `vgg16 (64)`."""
     total = sum(len(each.names) for each in ranking.offers) + len(ranking.unfit)
-    undecided = sum(each.undecided for each in ranking.unfit)
-    open_ones = f", {undecided} not decided in time" if undecided else ""
+    undecided, slow = (sum(each.undecided and each.is_slow is slow for each in ranking.unfit) for slow in (False, True))
+    open_ones = (f", {undecided} not decided in time" if undecided else "") + (f", {slow} not tried" if slow else "")
     if not ranking.offers:
         if total == 1:
             name = ranking.unfit[0].name

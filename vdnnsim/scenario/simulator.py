@@ -120,7 +120,7 @@ class Simulator:
         Raises:
             PolicyError: the policy plans for another number of GPUs, needs lifetimes that a trace lacks, or does what
                 the way of execution cannot run.
-            PlanError: a plan of ours breaks the contract, or the plans contradict each other.
+            PlanError: a plan of a shipped policy breaks the contract, or the plans contradict each other.
         """
         return self.outcome(self.planned(policy), oracle)
 

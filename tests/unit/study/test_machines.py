@@ -141,6 +141,9 @@ def test_searches_alone_end_at_the_deadline(tmp_path: Path) -> None:
     (label,) = {each.label for each in scenario.policies}
     assert [each.reason for each in ranking.unfit] == [f"not tried in time: {label}"] * 2
     assert title(ranking, "tiny") == "None of 2 machines holds tiny, 2 not decided in time"
+    slow = tuple(replace(each, is_slow=each.name == "t4") for each in ranking.unfit)
+    one = "None of 2 machines holds tiny, 1 not decided in time, 1 not tried"
+    assert title(replace(ranking, unfit=slow), "tiny") == one
     (said,) = findings(ranking)
     assert said == "not decided, try a longer --time-limit: t4, p100_x2"
     assert len(rank_machines(scenario, profiles, deadline=Deadline.after(1.0, lambda: 0.0)).offers) == 2
