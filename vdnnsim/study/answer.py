@@ -138,23 +138,23 @@ class _Asking:
         narrow = [each for each in loops if not (each.is_exact or each.checkpointing or each.precision)]
         if any(each.checkpointing for each in loops) and self._model.can_be_in_any_loop:
             for loop in (*exact[-1:], *narrow[-1:]):
-                yield from self._with_policies(self._captured(replace(loop, checkpointing="full")))
+                yield from self._with_policies(replace(loop, checkpointing="full"), self._captured)
         for loop in exact[-1:]:
-            yield from self._with_policies(self._in_loop(loop))
+            yield from self._with_policies(loop, self._in_loop)
             yield from self._searched()
 
-    def _with_policies(self, ways: Iterable[Way]) -> Iterator[Way]:
-        """Yield ways, and policies in the loops that were captured for them."""
-        known = len(self.loops)
-        yield from ways
-        for each in self.loops[known:]:
+    def _with_policies(self, loop: Loop, tried: Callable[[Loop], Iterator[Way]]) -> Iterator[Way]:
+        """Yield a loop, unless it was tried as a whole, and policies in it."""
+        known, is_new = len(self.loops), all(way.loop != loop for way in self._plain())
+        if is_new:
+            yield from tried(loop)
+        for each in self.loops[known:] if is_new else [each for each in self.loops if each.loop == loop]:
             yield from self._policies_in(each)
             self.searched.add(each.loop)
 
     def _in_loop(self, loop: Loop) -> Iterator[Way]:
         """Yield another loop, in growing segments too if it lacks pieces; its parts if it checkpoints and none fits."""
-        model = self._model
-        if not model.can_be_in_any_loop:
+        if not self._model.can_be_in_any_loop:
             self.lacking.append(loop)
             return
         if loop.checkpointing and self.replays.workload.part_size > 1:

@@ -94,6 +94,22 @@ def test_what_holds_least_is_tried_before_other_loops_while_nothing_fits() -> No
     assert not any(way.loop.checkpointing and way.loop.in_backward for way in made.ways)
 
 
+def test_a_loop_that_was_tried_as_a_whole_is_no_second_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single sample takes 33 MiB with checkpoints, of 20, and is captured whole; policies in that loop follow."""
+    fused = Loop(optimizer="sgd_fused")
+    checkpointed = replace(fused, checkpointing="full")
+    monkeypatch.setattr("vdnnsim.study.answer.lighter_loops", lambda *_: (fused, checkpointed))
+    single = CapturedModel(blocks(1), capture=blocks, capture_loop=model([]).in_loop)
+    _, made = answered(asked(single, 20 * MIB))
+    ways = [(way.change, way.policy, way.loop) for way in made.ways]
+    assert len(set(ways)) == len(ways)
+    assert [policy for _, policy, loop in ways if loop == checkpointed] == [
+        "pytorch(p)",
+        "checkpoint(p)",
+        "save_on_cpu(p)",
+    ]
+
+
 def test_a_micro_batch_that_lacks_pieces_is_tried_in_segments_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where PyTorch's allocator has bytes enough and no piece that is large enough."""
     scenario = in_model(asked(model([]), 56 * MIB), memory_model=MemoryModel.PYTORCH)
