@@ -162,6 +162,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         "parallel": parallel,
         "position": position,
         "checkpointing": checkpointing,
+        "compiled": compile,
     }
     if loss is not None and not callable(loss):
         raise CaptureError(f"loss: found {describe(loss)}, expected a function from the output to a scalar")
@@ -172,11 +173,11 @@ def capture(  # noqa: PLR0913  # the words of the command
     chosen["compute_capability"] = _capability_of(hardware) if hardware else DEFAULT_CAPABILITY
     if isinstance(model, str):
         sizes = {"image": image, "tokens": tokens, "inputs": inputs}
-        again = of_name(model, batch, loss, chosen, **sizes, real=real, compiled=compile)
+        again = of_name(model, batch, loss, chosen, **sizes, real=real)
     elif image is not None or tokens is not None:
         raise CaptureError("image and tokens: found for a model in Python, expected inputs")
     else:
-        again = of_object(model, inputs, batch, loss, chosen, real=real, compiled=compile)
+        again = of_object(model, inputs, batch, loss, chosen, real=real)
     step, again = again.at(batch)
     return _recapturable(step, None if real else again)
 
@@ -228,14 +229,24 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
         CaptureError: it is one of a pipeline that cannot be captured again.
     """
     from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.engine.host import Execution
     from vdnnsim.scenario.captured import as_executed
+
+    again = step.__dict__.get(_AGAIN) if isinstance(step, Captured) else None
+
+    def executed(name: str) -> "CapturedModel":
+        other = Execution(name)
+        compiled = other is Execution.COMPILED
+        if again is None or step.compiled == compiled:
+            return model_of(step, other)
+        return model_of(_recapturable(*again.at(again.batch_size, compiled=compiled)), other)
 
     if step.pipeline > 1:
         ranks = [as_executed(each, way) for each in _ranks_of(step)]
-        return CapturedModel(ranks[0], pipeline=ranks)
+        return CapturedModel(ranks[0], pipeline=ranks, capture_execution=executed)
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
-        return CapturedModel(as_executed(step, way))
+        return CapturedModel(as_executed(step, way), capture_execution=executed)
 
     def of_lengths(lengths: "Sequence[int]") -> "list[CapturedModel]":
         return [model_of(recapture(step.batch_size, tokens=each), way) for each in lengths]
@@ -252,7 +263,8 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
     return CapturedModel(
         as_executed(step, way),
         capture=lambda batch_size: as_executed(recapture(batch_size), way),
-        capture_lengths=of_lengths if step.__dict__[_AGAIN].any_length else None,
+        capture_lengths=of_lengths if again and again.any_length else None,
+        capture_execution=executed,
         # What Inductor makes of other loops is not captured.
         capture_loop=None if step.compiled else in_loop,
     )

@@ -102,7 +102,8 @@ def whatif(asked: Asked, *settings: str, hardware: str = "", policy: "PolicyName
 
     Args:
         asked: a scenario or a step.
-        settings: figures of the machine, or values of the scenario, as `gpu.memory=8GiB`.
+        settings: figures of the machine, or values of the scenario, as `gpu.memory=8GiB`. With
+            `execution=compiled` a step of `capture` is captured once more, as `torch.compile` makes it.
         hardware: the name of a profile, or a path; of a scenario by default its own.
         policy: one or several; by default those of the scenario, or `pytorch`.
 

@@ -110,7 +110,6 @@ def of_object(
     words: Mapping[str, Any],
     *,
     real: bool,
-    compiled: bool,
 ) -> Again:
     """Return captures of a model in Python; at other batch sizes where `batch` is that of the inputs.
 
@@ -124,10 +123,16 @@ def of_object(
     from calibration.capture.object_capture import captured_object, resized
     from calibration.capture.program import CaptureDevice
 
-    if compiled and real:
+    if words["compiled"] and real:
         raise CaptureError("compile: found with real tensors, expected real=False")
 
-    def capture(batch_size: int | None, compute_capability: tuple[int, int], **words: Any) -> CapturedStep:  # noqa: ANN401
+    def capture(
+        batch_size: int | None,
+        compute_capability: tuple[int, int],
+        *,
+        compiled: bool,
+        **words: Any,  # noqa: ANN401
+    ) -> CapturedStep:
         device = CaptureDevice(real=real, compiled=compiled, compute_capability=compute_capability)
         if batch_size == batch:
             return captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **words)[0]

@@ -74,7 +74,8 @@ def captured_with_notice(requests: "Sequence[Request]", *, process: "Capturing |
             place = f"rank {request.position}" if request.has_pipeline else "a rank"
             rank = f", {place} of {request.parallel}" if request.parallel else ""
             blocks = f", checkpointing {request.checkpointing}" if request.checkpointing else ""
-            click.echo(f"captured {request.model} {size}{update}{slices}{rank}{blocks}", err=True)
+            how = ", by torch.compile" if request.compiled else ""
+            click.echo(f"captured {request.model} {size}{update}{slices}{rank}{blocks}{how}", err=True)
         steps.append(step)
     return steps
 

@@ -160,6 +160,11 @@ def model_input(
 
     process = CapturingProcess()
 
+    def executed(way: str) -> CapturedModel:
+        return cast(
+            "CapturedModel", model_input({**words, "execution": way}, profiles, policies, types).scenario.captured
+        )
+
     def recapture(asked: "Request", batch_size: int) -> "CapturedStep":
         (step,) = captured_with_notice((msgspec.structs.replace(asked, batch_size=batch_size),), process=process)
         return as_executed(step, execution)
@@ -172,6 +177,7 @@ def model_input(
             capture_lengths=partial(of_lengths, asked),
             # What Inductor makes of other loops is not captured.
             capture_loop=None if request.compiled else partial(in_loop, asked),
+            capture_execution=executed if asked is request else None,
             rounds=rounds,
         )
 
@@ -202,6 +208,7 @@ def model_input(
         model = CapturedModel(
             steps[0],
             sources=(_source(request, steps),),
+            capture_execution=executed,
             pipeline=steps if request.has_pipeline else (),
         )
         scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)

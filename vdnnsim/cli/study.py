@@ -25,7 +25,7 @@ What can be varied, the values of a scenario as they stand there:
   workload.batch_size, workload.tokens (of a sequence),
   workload.precision (or workload.element_type, its older name),
   workload.optimizer, workload.mode, hardware, gpus, gradients,
-  memory_model, pinned_memory
+  memory_model, pinned_memory, execution
 and figures of the machine, as in its profile:
   gpu.compute_speed         a factor: kernels take their time over it
   link.bandwidth            h2d and d2h at once, as 300 GB/s

@@ -20,6 +20,8 @@ Capture: TypeAlias = Callable[[int], CapturedStep]
 CaptureLoop: TypeAlias = "Callable[[Loop, int], CapturedModel | None]"
 """Captures in another loop at a batch size."""
 CaptureLengths: TypeAlias = "Callable[[Sequence[int]], Sequence[CapturedModel]]"
+CaptureExecution: TypeAlias = "Callable[[str], CapturedModel]"
+"""Captures, or reads, the model for another way of execution, as `compiled`."""
 
 _LEAST = 2
 """PyTorch special-cases a batch of one: strides of that dimension are ignored, and it is expanded."""
@@ -74,6 +76,7 @@ class CapturedModel:
         lengths: "Sequence[CapturedModel]" = (),
         capture_lengths: "CaptureLengths | None" = None,
         capture_loop: "CaptureLoop | None" = None,
+        capture_execution: "CaptureExecution | None" = None,
         rounds: int = 1,
         pipeline: Sequence[CapturedStep] = (),
     ) -> None:
@@ -86,6 +89,7 @@ class CapturedModel:
             lengths: the model on sequences of other lengths.
             capture_lengths: captures it on sequences of other lengths.
             capture_loop: captures it in another loop at a batch; returns None where that cannot be captured.
+            capture_execution: captures it for another way of execution.
             rounds: as the attribute.
             pipeline: as the attribute.
         """
@@ -94,6 +98,7 @@ class CapturedModel:
         self.rounds = rounds
         self.pipeline = tuple(pipeline)
         self._capture, self._capture_lengths, self._capture_loop = capture, capture_lengths, capture_loop
+        self._capture_execution = capture_execution
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.batch_size: step for step in steps}
         self._loops: dict[tuple[Loop, int], CapturedModel | None] = {}
@@ -102,7 +107,7 @@ class CapturedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the functions that capture, which are of this process, so that results can be pickled."""
-        return {**self.__dict__, "_capture": None, "_capture_lengths": None, "_capture_loop": None}
+        return {**self.__dict__, **dict.fromkeys(each for each in self.__dict__ if each.startswith("_capture"))}
 
     def workload(self, batch_size: int, rounds: int | None = None) -> CapturedWorkload:
         """Return what one GPU does in one iteration of micro-batches, by default as many as the model has.
@@ -146,6 +151,17 @@ class CapturedModel:
         if key not in self._loops:
             self._loops[key] = None if self._capture_loop is None else self._capture_loop(*key)
         return self._loops[key]
+
+    def executed(self, way: str) -> "CapturedModel":
+        """Return the model for another way of execution.
+
+        Raises:
+            ScenarioError: it cannot be captured for that.
+            CaptureError: capturing it failed.
+        """
+        if self._capture_execution is None:
+            raise ScenarioError(f"{self.base.model}: execution: found {way!r}, expected a capture for that")
+        return self._capture_execution(way)
 
     def at_tokens(self, tokens: int) -> "CapturedModel":
         """Return the model on sequences of another length.

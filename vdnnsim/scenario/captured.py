@@ -1,13 +1,15 @@
 """Captured steps as the workload of a scenario: `workload: {step: my_model.step.json}`.
 
 Captures at two batch sizes allow any batch: `{step: [small.step.json, large.step.json], batch_size: 48}`. Captures on
-sequences of several lengths allow to choose one: `{step: [short.step.json, long.step.json], tokens: 4096}`. The other
-keys of a workload are in the files.
+sequences of several lengths allow to choose one: `{step: [short.step.json, long.step.json], tokens: 4096}`. Of captures
+with and without torch.compile those of the scenario's execution are taken. The other keys of a workload are in the
+files.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,7 @@ from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.dnn.captured_check import LARGEST_SIZE
 from vdnnsim.dnn.captured_file import read_captured_step
-from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_model import CapturedModel, CaptureExecution
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.fusion import compiled
@@ -39,6 +41,15 @@ _BATCH_SIZE: Final = "batch_size"
 _SAME: Final = ("model", "mode", "precision", "optimizer", "sample", "device")
 """Fields in which captures of one model agree."""
 _MOST_STEPS: Final = 8
+
+
+def check_fused(execution: Execution, captured: CapturedModel | None, place: Entry) -> None:
+    """Refuse, at a key, compiled execution of a built network."""
+    if execution is Execution.COMPILED and captured is None:
+        raise place.wrong(
+            "found 'compiled', but fusion is unknown for the layers of a built network; expected a captured model, "
+            f"`workload: {{{STEP}: ...}}`"
+        )
 
 
 def is_captured(entry: Entry) -> bool:
@@ -64,25 +75,33 @@ def read_captured(
     entries = keys[STEP].items("captured steps") if is_list else (keys[STEP],)
     if len(entries) > _MOST_STEPS:
         raise keys[STEP].wrong(f"found {len(entries)}, expected a list of at most {_MOST_STEPS} captured steps")
+    read = [_read(each, folder) for each in entries]
+    sources = tuple(source for _, source in read)
+    steps = [step for step, _ in read]
+    if len({step.compiled for step in steps}) > 1:
+        # One of the two ways of execution has captures of its own.
+        chosen = [step.compiled == (execution is Execution.COMPILED) for step in steps]
+        entries, steps = tuple(compress(entries, chosen)), list(compress(steps, chosen))
     if _BATCH_SIZE in keys and len(entries) == 1:
         raise keys[_BATCH_SIZE].wrong(
             f"is given beside one step, whose file states it; expected {STEP}: [one.step.json, another.step.json] of "
             "two batch sizes"
         )
-    read = [_read(each, folder) for each in entries]
-    steps = [step for step, _ in read]
+
+    def executed(way: str) -> CapturedModel:
+        return read_captured(entry, folder, of_network, largest_batch, Execution(way))[0]
+
     if steps[0].pipeline > 1:
-        return _pipeline(keys[STEP], steps, tuple(source for _, source in read), execution)
+        return _pipeline(keys[STEP], steps, sources, execution, executed)
     _check_same(entries, steps)
     by_tokens: dict[int, list[CapturedStep]] = {}
     for step in steps:
         by_tokens.setdefault(step.sample_elements, []).append(as_executed(step, execution))
-    sources = tuple(source for _, source in read)
-    first, *others = (CapturedModel(*each, sources=sources) for each in by_tokens.values())
+    first, *others = (CapturedModel(*each, sources=sources, capture_execution=executed) for each in by_tokens.values())
     batch, tokens = keys.get(_BATCH_SIZE), keys.get(TOKENS)
     place = keys[STEP]
     try:
-        model = CapturedModel(*by_tokens[first.tokens], sources=sources, lengths=others)
+        model = CapturedModel(*by_tokens[first.tokens], sources=sources, lengths=others, capture_execution=executed)
         if tokens is not None:
             place = tokens
             model = model.at_tokens(tokens.integer(1, LARGEST_SIZE))
@@ -93,7 +112,11 @@ def read_captured(
 
 
 def _pipeline(
-    place: Entry, steps: Sequence[CapturedStep], sources: tuple[tuple[str, str], ...], execution: Execution
+    place: Entry,
+    steps: Sequence[CapturedStep],
+    sources: tuple[tuple[str, str], ...],
+    execution: Execution,
+    executed: CaptureExecution,
 ) -> tuple[CapturedModel, CapturedWorkload]:
     """Return the model and workload of all ranks of a pipeline."""
     first = steps[0]
@@ -105,7 +128,7 @@ def _pipeline(
         )
     try:
         ranks = [as_executed(each, execution) for each in steps]
-        model = CapturedModel(ranks[0], sources=sources, pipeline=ranks)
+        model = CapturedModel(ranks[0], sources=sources, capture_execution=executed, pipeline=ranks)
         return model, model.workload(first.batch_size)
     except ScenarioError as failure:
         raise place.wrong(str(failure)) from None

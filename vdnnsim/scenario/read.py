@@ -34,7 +34,7 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
-from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, TOKENS, is_captured, read_captured
+from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, TOKENS, check_fused, is_captured, read_captured
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import ElementType, Precision
 
@@ -71,11 +71,7 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     if "execution" in keys:
         execution = keys["execution"].choice(Execution, "a way of execution")
     captured, workload = _workload(keys["workload"], path.parent, execution)
-    if execution is Execution.COMPILED and captured is None:
-        raise keys["execution"].wrong(
-            "found 'compiled', but fusion is unknown for the layers of a built network; expected a captured model, "
-            f"`workload: {{{STEP}: ...}}`"
-        )
+    check_fused(execution, captured, keys.get("execution", entry))
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
     memory_model: MemoryChoice = MEMORY_MODEL if captured else MemoryModel.IDEAL
     pinned_memory = PinnedMemory.ARENA

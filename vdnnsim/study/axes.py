@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError
 from vdnnsim.files.messages import describe, not_one_of, one_line, quote
 from vdnnsim.files.value import Entry, YamlValue
@@ -34,9 +36,17 @@ from vdnnsim.hardware.stated_figure import parameter_range
 from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
-from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS, MOST_TOKENS
-from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, TOKENS_KEY, Value, shown, stated_by_capture
+from vdnnsim.study.points.resolve import (
+    EXECUTION_KEY,
+    OF_CAPTURE,
+    POLICY,
+    STEP_KEY,
+    TOKENS_KEY,
+    Value,
+    shown,
+    stated_by_capture,
+)
 from vdnnsim.study.points.server_figures import BANDWIDTH, COMPUTE_SPEED, NVLINK
 from vdnnsim.study.study import Axis
 from vdnnsim.units import ElementType, Precision
@@ -74,7 +84,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
     """Return all keys by name; profiles are looked up from a folder."""
 
     def step(name: str) -> str:
-        captured_model(folder / name)
+        read_captured_step(folder / name)
         return name
 
     def machine(name: str) -> str:
@@ -95,6 +105,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
         Key(POLICY, "policy", _named(lambda stated: resolve_policy(stated, policy_types), _stated_policy)),
         Key("memory_model", "memory_model", lambda entry: read_memory_model(entry).value),
         Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
+        Key(EXECUTION_KEY, "execution", _choice(Execution, "a way of execution")),
         Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
         Key(COMPUTE_SPEED, COMPUTE_SPEED, lambda entry: entry.number(*_SPEEDS, _SPEED_WORDS), is_number=True),
         *_figures(),

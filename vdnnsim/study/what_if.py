@@ -7,11 +7,16 @@ from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
+from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import StudyError
+from vdnnsim.files.messages import listed
 from vdnnsim.files.value import Entry
 from vdnnsim.files.yaml_file import plain_value
+from vdnnsim.plans.trace import StallCause
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
@@ -30,14 +35,22 @@ from vdnnsim.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """The kernels of a row, and its metrics; None of one that failed."""
+
+    kernels: KernelOrigins
+    metrics: RunMetrics | None
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One policy of a scenario before and after."""
 
     label: str
     before: StudyRow
     after: StudyRow
-    kernels_before: KernelOrigins
-    kernels_after: KernelOrigins
+    replayed_before: Replayed
+    replayed_after: Replayed
 
 
 def what_if(
@@ -51,18 +64,19 @@ def what_if(
         StudyError: a setting has a wrong name or value, or the settings are impossible under every policy.
     """
     values = _values(settings, study_keys(policy_types, folder), base.captured, asked)
-    launched: list[KernelOrigins] = []
+    launched: list[Replayed] = []
     resolver = Resolver(base, folder)
 
-    def watch(simulator: Simulator, plans: Sequence[TrainingPlan]) -> None:
-        launched.append(kernel_origins(plans, simulator.cost_model))
+    def watch(simulator: Simulator, plans: Sequence[TrainingPlan], metrics: RunMetrics) -> None:
+        launched.append(Replayed(kernel_origins(plans, simulator.cost_model), metrics))
 
     runner = PointRunner(watch)
 
-    def row(point: dict[str, Value]) -> tuple[StudyRow, KernelOrigins]:
+    def row(point: dict[str, Value]) -> tuple[StudyRow, Replayed]:
         resolved = resolver.resolve(point)
         launched.clear()
-        return StudyRow(point, resolved, runner.run(resolved)), joined_origins(launched)
+        found = StudyRow(point, resolved, runner.run(resolved))
+        return found, launched[0] if launched else Replayed(KernelOrigins(), None)
 
     after = [row({**values, POLICY: policy}) for policy in base.policies]
     reasons = {each.resolved.error for each, _ in after}
@@ -70,8 +84,8 @@ def what_if(
         raise StudyError(f"{asked}: {reasons.pop()}")
     before = [row({POLICY: policy}) for policy in base.policies]
     return tuple(
-        Change(policy.label, was, becomes, kernels_was, kernels_becomes)
-        for policy, (was, kernels_was), (becomes, kernels_becomes) in zip(base.policies, before, after, strict=True)
+        Change(policy.label, was, becomes, replayed_was, replayed_becomes)
+        for policy, (was, replayed_was), (becomes, replayed_becomes) in zip(base.policies, before, after, strict=True)
     )
 
 
@@ -95,6 +109,8 @@ def _values(
 
 
 _SAME: Final = "none"
+_NOTICED: Final = 1e-3
+"""Share of a step or its memory from which a part of a difference is named."""
 _DIFFERENCES = (
     "iteration_s",
     "server_samples_per_s",
@@ -174,7 +190,10 @@ def change_result(asked: Scenario, changes: Sequence[Change], settings: Sequence
     table = change_table(changes, unit, has_all)
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
-    said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked))
+    said = (
+        *(sentence(changes, settings), *_reasons(changes), *filter(None, map(made_of, changes))),
+        *(*_kernel_times(changes), *capture_lines(asked), *_other_notes(changes)),
+    )
     marks = [*remarks(asked.workload), *glossary((change.label for change in changes), asked.workload), *notes]
     return ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, marks, said))
 
@@ -215,8 +234,59 @@ def _reasons(changes: Sequence["Change"]) -> list[str]:
 
 def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
     """Return the origins of kernel times, before and after separately where they differ."""
-    before = kernel_times(joined_origins(change.kernels_before for change in changes))
-    after = kernel_times(joined_origins(change.kernels_after for change in changes))
+    before = kernel_times(joined_origins(change.replayed_before.kernels for change in changes))
+    after = kernel_times(joined_origins(change.replayed_after.kernels for change in changes))
     if before == after:
         return before
     return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
+
+
+def made_of(change: Change) -> str:
+    """Return of which kernels, waits and buffers the differences of a policy consist; empty where nothing differs."""
+    before, after = change.replayed_before, change.replayed_after
+    if before.metrics is None or after.metrics is None:
+        return ""
+    seconds = [("kernels", _kernels_s(after.kernels) - _kernels_s(before.kernels))]
+    seconds += _changes(before.metrics.stall_by_cause, after.metrics.stall_by_cause)
+    iteration_s = after.metrics.iteration_s - before.metrics.iteration_s
+    seconds.append(("other", iteration_s - sum(each for _, each in seconds)))
+    nbytes = _changes(before.metrics.peak_by_kind, after.metrics.peak_by_kind)
+    times = listed(_signed(seconds, format_seconds, _NOTICED * before.metrics.iteration_s))
+    sizes = listed(_signed(nbytes, format_bytes, _NOTICED * before.metrics.allocated_bytes))
+    parts = (f"time: {times}" if times else "", f"memory at the peak: {sizes}" if sizes else "")
+    return f"{change.label}: {'; '.join(filter(None, parts))}" if any(parts) else ""
+
+
+def _kernels_s(kernels: KernelOrigins) -> float:
+    return sum(kernels.seconds.values()) / max(1, kernels.plans)
+
+
+def _changes(
+    before: Sequence[tuple[StallCause | BufferKind, float]], after: Sequence[tuple[StallCause | BufferKind, float]]
+) -> list[tuple[str, float]]:
+    was, becomes = dict(before), dict(after)
+    keys = dict.fromkeys((*was, *becomes))
+    return [
+        (each.value if isinstance(each, StallCause) else each.words, becomes.get(each, 0) - was.get(each, 0))
+        for each in keys
+    ]
+
+
+def _signed(parts: Sequence[tuple[str, float]], text: Callable[[float], str], least: float) -> list[str]:
+    """Return parts of which a difference consists, the largest first: `-1.20 s kernels`."""
+    noticed = sorted((each for each in parts if abs(each[1]) > least), key=lambda each: -abs(each[1]))
+    return [f"{'+' if amount > 0 else '-'}{text(abs(amount))} {name}" for name, amount in noticed]
+
+
+def _other_notes(changes: Sequence[Change]) -> list[str]:
+    """Return notes of captures that only the changed scenario has."""
+    notes = [
+        dict.fromkeys(
+            note
+            for row in rows
+            if (scenario := row.resolved.scenario) is not None and isinstance(scenario.workload, CapturedWorkload)
+            for note in scenario.workload.captured.notes
+        )
+        for rows in ([each.before for each in changes], [each.after for each in changes])
+    ]
+    return [f"after: {note}" for note in notes[1] if note not in notes[0]]

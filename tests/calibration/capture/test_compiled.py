@@ -1,5 +1,6 @@
 """What torch.compile makes of a model: kernels, saved tensors, lifetimes; no GPU and no Triton is needed."""
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -11,8 +12,9 @@ from calibration.capture.program import CaptureDevice
 from calibration.capture.request import Request
 from tests.calibration.capture.ranks import program
 from vdnnsim.api.captured import Captured
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import CaptureError, ScenarioError
+from vdnnsim.errors import CaptureError, ScenarioError, StudyError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
 
@@ -179,6 +181,20 @@ def test_it_is_replayed_compiled_alone(step: Captured) -> None:
     assert not vdnnsim.machines(step, "rtx_4090", "t4").to_pandas().empty
     with pytest.raises(ScenarioError, match="expected 'compiled'"):
         vdnnsim.simulate(step, "rtx_4090", execution="eager")
+
+
+def test_eager_and_compiled_are_one_question(step: Captured) -> None:
+    """Captured once more, either way round; a step from a file is compiled by rule, and not eager again."""
+    eager = vdnnsim.capture(TwoPieces(), torch.ones(4, 8), loss=lambda y: y, optimizer="sgd")
+    there = vdnnsim.whatif(eager, "execution=compiled", hardware="rtx_4090").to_pandas()["iteration_s"]
+    back = vdnnsim.whatif(step, "execution=eager", hardware="rtx_4090").to_pandas()["iteration_s"]
+    assert list(there) == list(back)[::-1]
+    alone = CapturedStep(**msgspec.structs.asdict(step))
+    with pytest.raises(StudyError, match="expected 'compiled'"):
+        vdnnsim.whatif(alone, "execution=eager", hardware="rtx_4090")
+    kept = CapturedStep(**msgspec.structs.asdict(eager))
+    by_rule = vdnnsim.whatif(kept, "execution=compiled", hardware="rtx_4090")
+    assert "- after: compiled: 4 of 16 operators run as 2 kernels" in str(by_rule)
 
 
 def test_what_cannot_be_compiled_is_refused() -> None:

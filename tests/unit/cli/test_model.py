@@ -113,6 +113,17 @@ def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) 
     assert "before and after workload.batch_size=20" in " ".join(done.stdout.split())
 
 
+def test_what_if_captures_what_torch_compile_makes(asked: list[Request]) -> None:
+    """Once more, at the same batch; another batch follows from one at a second."""
+    done = vdnnsim("whatif", *MODEL, "rtx_4090", "--set", "execution=compiled")
+    assert [(each.batch_size, each.compiled) for each in asked] == [(4, False), (4, True)]
+    assert "float32 with sgd, by torch.compile" in done.stderr.splitlines()[-1]
+    assert "before and after execution=compiled" in " ".join(done.stdout.split())
+    asked.clear()
+    vdnnsim("whatif", *MODEL, "rtx_4090", "--set", "execution=compiled", "--set", "workload.batch_size=20")
+    assert [(each.batch_size, each.compiled) for each in asked] == [(4, False), (4, True), (2, True)]
+
+
 def test_tokens_are_captured_anew(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
     """By `whatif` those that it sets, by `max-batch` shorter ones, together, and those that it finds."""
 

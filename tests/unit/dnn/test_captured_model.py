@@ -225,6 +225,11 @@ def test_a_loop_that_cannot_be_captured_cannot_on_the_other_card() -> None:
     assert there.in_loop(Loop(checkpointing="full")) is None
 
 
+def test_a_model_without_a_capture_for_another_execution_says_so() -> None:
+    with pytest.raises(ScenarioError, match=r"execution: found 'compiled', expected a capture for that"):
+        CapturedModel(step(4)).executed("compiled")
+
+
 def test_it_can_be_pickled() -> None:
     """Without what captures, as the model that it is of."""
     there = CapturedOnCard(CapturedModel(step(4), step(2), capture=step), ADA)

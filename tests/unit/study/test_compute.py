@@ -176,13 +176,14 @@ def test_the_key_depends_on_all_that_decides_the_result(tmp_path: Path) -> None:
         key(memory_model="planned"),
         key(memory_model="pytorch(max_split_size_mb:64)"),
         key(pinned_memory="per_offload"),
+        key(execution="cuda_graphs"),
         key(hardware="h200"),
         key(gpus=2),
         key(policy=policies[1]),
         key(policy=Listed()),
     }
     assert len(same) == 1
-    assert len(others | same) == 22
+    assert len(others | same) == 23
 
 
 @pytest.mark.parametrize("stated", ["float32", "amp_float16"])

@@ -84,7 +84,9 @@ def test_wrong_conditions_are_refused_in_one_line(text: str, message: str) -> No
     assert message in refusal(StudyError, holds, text)
 
 
-_KEY = re.compile(r"[a-z_]+\.[A-Za-z_0-9.]+|(?<=[ ,])(?:hardware|gpus|gradients|memory_model|pinned_memory)\b")
+_KEY = re.compile(
+    r"[a-z_]+\.[A-Za-z_0-9.]+|(?<=[ ,])(?:hardware|gpus|gradients|memory_model|pinned_memory|execution)\b"
+)
 
 
 def test_the_help_names_every_key_that_can_be_varied() -> None:

@@ -1,13 +1,16 @@
 """`vdnnsim whatif` as scripts rely on it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.captured_ranks import sharded
+from tests.captured_steps import chain
 from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_profile
+from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
@@ -15,7 +18,7 @@ from vdnnsim.report.findings import conclusions
 from vdnnsim.report.run.browser import html_text
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
-from vdnnsim.study.what_if import change_result, what_if
+from vdnnsim.study.what_if import Replayed, change_result, made_of, what_if
 
 
 @pytest.fixture
@@ -52,6 +55,33 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
         assert words in printed
     assert f" {100 * float(found[2]['performance_ratio']):.1f} %" in printed
     assert done.stdout.count("Kernel times") == 1
+
+
+def test_a_difference_is_told_by_its_kernels_waits_and_buffers(tmp_path: Path) -> None:
+    """A chain in a CUDA graph, on a host that takes 1 s to issue each of its 16 kernels; nothing else differs.
+
+    In a graph the host waits once, before the first kernel.
+    """
+    step = chain()
+    graph = CapturedModel(step)
+    model = CapturedModel(step, capture_execution={"cuda_graphs": graph}.__getitem__)
+    scenario = scenario_of(model, "x", shipped_profile("rtx_4090"), (PyTorch(),))
+    host = replace(scenario.server.host, issue_s=1.0, dispatch_forward_s=0.0, dispatch_backward_s=0.0)
+    scenario = replace(scenario, server=replace(scenario.server, host=replace(host, dispatch_library_s=0.0)))
+    (change,) = what_if(scenario, tmp_path, ["execution=cuda_graphs"], known_policies())
+    before, after = change.replayed_before.metrics, change.replayed_after.metrics
+    assert before is not None
+    assert after is not None
+    kernels = len([each for each in step.operations if each.bytes_moved])
+    assert before.iteration_s == pytest.approx(kernels, rel=1e-3)
+    assert after.iteration_s == pytest.approx(1, rel=1e-3)
+    assert made_of(change) == f"pytorch(p): time: -{kernels - 1}.0 s waits for the host to issue"
+    nbytes = before.peak_by_kind[0][1]
+    more = replace(after, peak_by_kind=((before.peak_by_kind[0][0], nbytes + 2**30), *after.peak_by_kind[1:]))
+    changed = replace(change, replayed_after=Replayed(KernelOrigins(), more))
+    assert made_of(changed).endswith(f"memory at the peak: +1.00 GiB {before.peak_by_kind[0][0].words}")
+    assert made_of(replace(change, replayed_after=change.replayed_before)) == ""
+    assert made_of(replace(change, replayed_after=Replayed(KernelOrigins(), None))) == ""
 
 
 @pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
@@ -94,6 +124,7 @@ def test_a_power_limit_slows_products(folder: Path) -> None:
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
         ("colour=red", " more\n"),
         ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
+        ("execution=compiled", "--set: execution: found 'compiled', but fusion is unknown for the layers of a built"),
         ("workload.precision=fp8", "'fp8' is not a precision"),
         ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
         ("power.limit=200W", "--set: titan_x_maxwell: power.limit: what this machine draws decides no time"),

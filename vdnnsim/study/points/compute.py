@@ -65,7 +65,8 @@ class _Plans:
 class PointRunner:
     """Computes points, and keeps the last of the results that they share."""
 
-    def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
+    def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan], RunMetrics], None] | None = None) -> None:
+        """Compute points, of each of which `watch` gets the simulator, its plans and the metrics of the slowest."""
         self._watch = watch
         self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)
@@ -96,8 +97,6 @@ class PointRunner:
         simulator = simulator_of(scenario, costs)
         (policy,) = scenario.policies
         plans = self._planned(point, simulator, policy)
-        if self._watch is not None:
-            self._watch(simulator, plans.plans)
         limits = simulator.limits
         placements = self._placements.get((plans.number, limits), lambda: once(simulator.place, plans.plans))
         refusal = next((each for each in placements if isinstance(each, DoesNotFit)), None)
@@ -107,6 +106,8 @@ class PointRunner:
         else:
             fitting = placements
         metrics = self._replayed(point, simulator, plans, fitting)
+        if self._watch is not None:
+            self._watch(simulator, plans.plans, metrics)
         oracle = self._oracle(point, simulator)
         explained = "" if refusal is None else refusal.explain()
         return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.batches)

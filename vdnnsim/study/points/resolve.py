@@ -17,13 +17,15 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload, under_autocast
+from vdnnsim.engine.host import Execution
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
+from vdnnsim.files.value import Entry
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, memory_choice
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy, is_shipped
-from vdnnsim.scenario.captured import captured_model
+from vdnnsim.scenario.captured import captured_model, check_fused
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.server_figures import COMPUTE_SPEED, with_figures
 from vdnnsim.study.version import model_version
@@ -41,11 +43,12 @@ POLICY: Final = "policy"
 _BATCH_SIZE: Final = "workload.batch_size"
 TOKENS_KEY: Final = "workload.tokens"
 STEP_KEY: Final = "workload.step"
+EXECUTION_KEY: Final = "execution"
 OF_CAPTURE: Final = frozenset(
     f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
 )
 """Keys that the file of a captured step states."""
-_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, TOKENS_KEY, STEP_KEY)
+_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, TOKENS_KEY, STEP_KEY, EXECUTION_KEY)
 _OF_CHOICES: Final = ("gpus", "gradients", "memory_model", "pinned_memory")
 _FIGURES: Final = ("gpu.", "link.", "host.", "power.", "cost_model.")
 _OF_MACHINE: Final = (*_FIGURES, "hardware")
@@ -124,7 +127,6 @@ class Resolver:
         self._captures: Kept[CapturedModel] = Kept(_KEPT_GRAPHS)
         self._workloads: Kept[tuple[Workload, str]] = Kept(_KEPT)
         self._choices: Kept[_Choices] = Kept(_KEPT)
-        self._execution = base.execution.value
 
     def key(self, point: Point) -> str:
         """Return the key of a point alone, by which a grid of a million is looked up."""
@@ -149,10 +151,11 @@ class Resolver:
             pinned_memory=choices.pinned_memory,
             gpus=choices.gpus,
             gradients=choices.gradients,
+            execution=self._execution(point),
             captured=None,  # the workload is made, so that workers need no captures
         )
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
-        costs_key = _digest(of_workload, self._execution, machine.costs_text, speed)
+        costs_key = _digest(of_workload, scenario.execution.value, machine.costs_text, speed)
         return Resolved(key, scenario, speed, costs_key, _digest(machine.copies_text, choices.pinned_memory))
 
     def _decided(self, point: Point) -> "tuple[str, Workload, str, _Machine, _Choices]":
@@ -167,8 +170,12 @@ class Resolver:
         policy = cast("Policy", point[POLICY])
         # Not cached by the policy, for a user's may have no hash.
         text = f"{type(policy).__module__} {policy!r} {_source(type(policy))}"
-        key = _digest(of_workload, self._execution, machine.key, speed, choices.key, text, model_version())
+        way = self._execution(point).value
+        key = _digest(of_workload, way, machine.key, speed, choices.key, text, model_version())
         return key, workload, of_workload, machine, choices
+
+    def _execution(self, point: Point) -> Execution:
+        return Execution(point.get(EXECUTION_KEY, self._base.execution))
 
     def _chosen(self, point: Point, mode: Mode) -> "_Choices":
         base = self._base
@@ -183,6 +190,7 @@ class Resolver:
         base = self._base.workload
         if (model := self._captured(point)) is not None:
             return self._captured_workload(point, model)
+        check_fused(self._execution(point), None, Entry("", EXECUTION_KEY, None, StudyError))
         network = cast("str", point.get("workload.network", base.graph.name))
         batch_size = cast("int", point.get(_BATCH_SIZE, base.batch_size))
         precision = Precision(point.get("workload.precision", point.get("workload.element_type", base.precision)))
@@ -195,17 +203,19 @@ class Resolver:
         return workload, _digest(network, tokens, batch_size, precision.value, optimizer.value, mode.value)
 
     def _captured(self, point: Point) -> CapturedModel | None:
-        """Return the captured model of a point or of the base; None for a network."""
-        step = cast("str | None", point.get(STEP_KEY))
-        if step is None:
-            return self._base.captured
-        return self._captures.get(step, lambda: captured_model(self._folder / step, self._base.execution))
+        """Return the captured model of a point or of the base, in its way of execution; None for a network."""
+        step, base, way = cast("str | None", point.get(STEP_KEY)), self._base.captured, self._execution(point)
+        if step is not None:
+            return self._captures.get((step, way), lambda: captured_model(self._folder / step, way))
+        if base is None or way is self._base.execution:
+            return base
+        return self._captures.get((None, way), lambda: base.executed(way.value))
 
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
         """Return the workload of a captured model; only its batch and its tokens may vary."""
         for key in sorted(OF_CAPTURE & point.keys()):
             raise StudyError(f"{key}: {stated_by_capture(model)}")
-        own = model.base if model is not self._base.captured else self._base.workload
+        own = model.base if STEP_KEY in point else self._base.workload
         batch_size = cast("int", point.get(_BATCH_SIZE, own.batch_size))
         if (tokens := cast("int | None", point.get(TOKENS_KEY))) is not None:
             model = model.at_tokens(tokens)
