@@ -251,3 +251,7 @@ class _LayerView:
             storage = self._captured.storages[each]
             if storage.is_held_after(self._forward_end) and (not storage.given or storage.kind in passing):
                 yield each
+
+
+def ranks_of(workload: Workload) -> int:
+    return workload.captured.ranks if isinstance(workload, CapturedWorkload) else 1

@@ -43,5 +43,4 @@ def keeping_all_s(setting: Setting) -> float:
     Nothing that offloads or recomputes takes less, also where the host, or collectives of a rank, make all plans slower
     than their bound.
     """
-    known_s = setting.known_unlimited_s
-    return 0.0 if known_s is None else min(known_s(policy.plan(setting)) for policy in (PyTorch(), Base()))
+    return 0.0 if setting.known_kept_s is None else setting.known_kept_s()

@@ -77,7 +77,7 @@ class Setting:
         known_limits, known_trials: None where they are hidden from the policy, which reads `limits` and `trials`.
         server_trials: for trials of all GPUs; None for one GPU.
         known_copies: times of copies to and from the host; None where they are hidden or unknown.
-        known_unlimited_s: returns how long a plan takes in unlimited memory; None where that is hidden or unknown.
+        known_kept_s: returns how long a plan that keeps all takes in unlimited memory; None where that is unknown.
         placed: places a plan beside other memory that policies do not know; None for `place_plan`.
         deadline: of a search, which then returns the best plan so far.
         steps: of a search that counts its own, at most.
@@ -92,7 +92,7 @@ class Setting:
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
     known_copies: HostCopies | None = None
-    known_unlimited_s: Callable[[TrainingPlan], float] | None = None
+    known_kept_s: Callable[[], float] | None = None
     placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
     progress: Callable[[str], object] | None = None
     deadline: Deadline = NEVER
@@ -159,7 +159,7 @@ class Setting:
             known_trials=None,
             server_trials=None,
             known_copies=None,
-            known_unlimited_s=None,
+            known_kept_s=None,
             placed=None,
             known=None,
         )

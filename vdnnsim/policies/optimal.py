@@ -14,7 +14,7 @@ be placed there; if none can, with expandable segments, and then as the allocato
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from math import inf
 from typing import ClassVar, Final
 
@@ -182,8 +182,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
             return replace(self._search(counted, orders, part, whole=True), known=known, near=GOOD)
 
-        kept_s, known_s = cache(partial(keeping_all_s, setting)), _seconds(setting, known) if known else inf
-        return ReservedSearch(by_bytes, setting.place, effort, kept_s, known, known_s)
+        known_s = _seconds(setting, known) if known else inf
+        return ReservedSearch(by_bytes, setting.place, effort, partial(keeping_all_s, setting), known, known_s)
 
     def _search(self, setting: Setting, orders: Orders, effort: Effort, *, whole: bool = False) -> Planner:
         sizes = {AUTO: WHOLE if whole else None, WHOLE_BUFFERS: WHOLE}

@@ -14,7 +14,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import LOOSE, class_text, gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
-from vdnnsim.report.findings import caption, question_text, workload_text
+from vdnnsim.report.findings import caption, question_text, whose, workload_text
 from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
@@ -40,7 +40,10 @@ _LITTLE: Final = 0.1
 
 SHOWN: Final = ("memory", "time", "slower", "bound", "gap", "fastest other policy", "its time")
 """Columns of the printed table."""
-_MEANT: Final = "slower: than where nothing is offloaded; gap: how far a time is above its lower bound"
+_MEANT: Final = (
+    "slower: than where nothing is offloaded; gap: how far a time is above its lower bound; a row holds up to the "
+    "memory of the next"
+)
 
 
 def frontier_rows(frontier: Frontier) -> Iterator[Row]:
@@ -56,21 +59,18 @@ def frontier_rows(frontier: Frontier) -> Iterator[Row]:
 
 
 def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
+    """Return a row for each capacity from which on a time is another; its bound and gap are of the least memory."""
     times = [each.plan.iteration_s for each in frontier.points]
     memory = byte_scale(each.capacity_bytes for each in frontier.points)
     seconds = time_scale(times).with_digits(times, 4)
     rows: list[tuple[str, ...]] = []
     for each in frontier.points:
         best = frontier.best_policy(each.capacity_bytes)
-        rows.append(
-            (
-                memory.text(each.capacity_bytes),
-                seconds.text(each.plan.iteration_s),
-                percent(frontier.slower(each.plan.iteration_s)),
-                *(("", "") if each.bound is None else (seconds.text(each.bound.seconds), gap_text(each.gap or 0.0))),
-                *(("none", "") if best is None else (best[0], seconds.text(best[1]))),
-            )
-        )
+        own = seconds.text(each.plan.iteration_s), percent(frontier.slower(each.plan.iteration_s))
+        bound = ("", "") if each.bound is None else (seconds.text(each.bound.seconds), gap_text(each.gap or 0.0))
+        other = ("none", "") if best is None else (best[0], seconds.text(best[1]))
+        if not rows or (*own, *other) != (*rows[-1][1:3], *rows[-1][5:]) or each is frontier.points[-1]:
+            rows.append((memory.text(each.capacity_bytes), *own, *bound, *other))
     return rows
 
 
@@ -149,7 +149,7 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
 
 def _taken(asked: Setup, point: FrontierPoint) -> str:
     rate = rate_text(sample_of(asked.workload.graph), asked.workload.batch_size / point.plan.iteration_s)
-    return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}"
+    return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}{whose(asked.workload, 1)}"
 
 
 MANIFEST, PAGE, TABLE, PICTURE = _FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.ranks import has_host_copies
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.cost.transfer import HostCopies
-from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.captured_workload import CapturedWorkload, ranks_of
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution, check_execution
 from vdnnsim.engine.simulate import simulate_server
@@ -33,6 +34,7 @@ from vdnnsim.policies.interface import Policy, Setting, Trial, is_shipped, make_
 from vdnnsim.policies.pytorch import PyTorch, PyTorchLoop, with_cached_casts
 
 Made = TypeVar("Made")
+_KEEPING = (Base(), PyTorch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Simulator:
         progress, deadline, steps: as of a `Setting`.
         as_run: changes plans to what is run, if that differs.
         pipeline: the workloads of the ranks of a pipeline; of others none.
+        kept_s: as `known_kept_s` of a `Setting`, where it was asked for before.
     """
 
     workload: Workload
@@ -63,6 +66,7 @@ class Simulator:
     steps: float = inf
     known: TrainingPlan | None = None
     pipeline: tuple[CapturedWorkload, ...] = ()
+    kept_s: Callable[[], float] | None = None
 
     @classmethod
     def of(
@@ -104,7 +108,7 @@ class Simulator:
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
             known_copies=HostCopies(self.server, max(self.gpus, _on_a_host(self.workload, self.server))),
-            known_unlimited_s=lambda plan: self._unlimited_replay((plan,) * self.gpus).iteration_s,
+            known_kept_s=self.kept_s or cache(lambda: min(self._unlimited(each).iteration_s for each in _KEEPING)),
             placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
             progress=self.progress,
             deadline=self.deadline,
@@ -165,8 +169,7 @@ class Simulator:
         PyTorch's own loop if that is faster.
         """
         to_host = isinstance(self.workload, CapturedWorkload) and has_host_copies(self.workload.captured)
-        policies = (Base(), PyTorch()) if to_host else (Base(),)
-        return min(map(self._unlimited, policies), key=lambda metrics: metrics.iteration_s)
+        return min(map(self._unlimited, _KEEPING if to_host else (Base(),)), key=lambda metrics: metrics.iteration_s)
 
     def _unlimited(self, policy: Policy) -> RunMetrics:
         server_trace = self._unlimited_replay(self._plans(policy))
@@ -287,10 +290,6 @@ class Planned:
 def _on_a_host(workload: Workload, server: Server) -> int:
     """Return how many ranks of a workload share a host; those of a captured rank do the same at the same time."""
     return min(ranks_of(workload), server.gpu_count)
-
-
-def ranks_of(workload: Workload) -> int:
-    return workload.captured.ranks if isinstance(workload, CapturedWorkload) else 1
 
 
 def once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:

@@ -4,10 +4,10 @@ Capacities go from the memory of the smallest plan to that of the plan in unlimi
 if it lies between. A policy that memory does not decide is one point; any other is run at every capacity.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile
-from math import ceil
+from math import ceil, inf
 from typing import Final, Protocol
 
 from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
@@ -15,19 +15,24 @@ from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kerne
 from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.results import Declined, PolicyResult, slowest_of
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.dnn.captured_workload import ranks_of
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.requests import UNLIMITED_BYTES
+from vdnnsim.planning.fitting import NEAR
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.scenario.simulator import Simulator, ranks_of
+from vdnnsim.scenario.simulator import Simulator
 
 _WITH_GAPS: Final = 1.05
 """Of memory that is reserved ahead over the most that lives (LIMITS.md: 0 to 5 % more)."""
 _START: Final = 1.1
 """Factor to the bound above which no search in more memory begins with a plan."""
+
+_NOTHING: Final = Searched(0, None, None)
+"""What was found for no memory."""
 
 
 class Progress(Protocol):
@@ -57,7 +62,8 @@ class _Search:
         self._scenario = scenario
         self._progress = progress
         self._costs = ServerCosts(scenario.server)
-        self._oracle = simulator_of(scenario, self._costs).oracle()
+        simulator = simulator_of(scenario, self._costs)
+        self._oracle, self._kept_s = simulator.oracle(), simulator.setting().known_kept_s
         self._launched: list[KernelOrigins] = []
         self._declined: list[Declined] = []
 
@@ -80,14 +86,8 @@ class _Search:
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
         if is_ahead:
             roomy = self._run(planner, most)
-        searched, known = list[Searched](), None
-        for each in capacities[:-1]:
-            row = slowest_of(self._run(planner, each, known))
-            searched.append(found := _searched(each, row))
-            # What has room in less memory mostly has in more.
-            is_start = found.plan and found.bound and found.plan.iteration_s <= _START * found.bound.seconds
-            known = row.trace.plan if is_start else None
-        searched.append(_searched(most, slowest_of(roomy)))
+        first, last = self._searched(planner, capacities[0], _NOTHING, None), _searched(most, slowest_of(roomy))
+        searched = [first[0], *self._between(planner, capacities[1:-1], first, last), last]
         times = {each.label: self._times(each, capacities) for each in others}
         return Frontier(
             planner.label,
@@ -97,11 +97,45 @@ class _Search:
             joined_origins(self._launched),
         )
 
+    def _between(
+        self, planner: Policy, capacities: Sequence[int], less: tuple[Searched, TrainingPlan | None], more: Searched
+    ) -> Iterator[Searched]:
+        """Yield what is found for capacities between two, that in the middle first.
+
+        Where plans for both take as long nothing is searched for: a plan for less memory is one for more, and a bound
+        for more holds for less.
+        """
+        if not capacities:
+            return
+        if more.plan is None or _takes(less[0]) <= _takes(more) * (1 + NEAR):
+            yield from (Searched(each, less[0].plan, more.bound) for each in capacities)
+            return
+        middle = len(capacities) // 2
+        found = self._searched(planner, capacities[middle], *less)
+        yield from self._between(planner, capacities[:middle], less, found[0])
+        yield found[0]
+        yield from self._between(planner, capacities[middle + 1 :], found, more)
+
+    def _searched(
+        self, planner: Policy, capacity_bytes: int, less: Searched, known: TrainingPlan | None
+    ) -> tuple[Searched, TrainingPlan | None]:
+        """Return what is found for a capacity, and the plan with which a search in more memory begins.
+
+        That for less memory, if no faster one is found.
+        """
+        row = slowest_of(self._run(planner, capacity_bytes, known))
+        found = _searched(capacity_bytes, row)
+        if _takes(less) <= _takes(found):
+            return replace(found, plan=less.plan), known
+        # What has room in less memory mostly has in more.
+        is_start = found.bound and _takes(found) <= _START * found.bound.seconds
+        return found, row.trace.plan if is_start else None
+
     def _simulator(self, capacity_bytes: int, known: TrainingPlan | None) -> Simulator:
         server = self._scenario.server
         gpu = replace(server.gpu, memory_bytes=capacity_bytes)
         simulator = simulator_of(replace(self._scenario, server=replace(server, gpu=gpu)), self._costs)
-        return replace(simulator, known=known)
+        return replace(simulator, known=known, kept_s=self._kept_s)
 
     def _times(self, policy: Policy, capacities: Sequence[int]) -> tuple[tuple[int, float], ...]:
         """Return the capacities at which a policy fits, and its time there; note why it fits nowhere."""
@@ -138,6 +172,10 @@ class _Search:
             else process_bytes(row.trace, gpu)
             for row in rows
         )
+
+
+def _takes(found: Searched) -> float:
+    return inf if found.plan is None else found.plan.iteration_s
 
 
 def _searched(capacity_bytes: int, row: PolicyResult) -> Searched:

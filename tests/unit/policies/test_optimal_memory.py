@@ -175,7 +175,7 @@ def test_what_the_user_chose_is_kept(model: MemoryChoice) -> None:
     assert not words(plan)
 
 
-def test_policies_whose_kernels_alone_take_longer_are_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_whose_kernels_alone_take_longer_are_not_placed() -> None:
     """Beside a plan that keeps everything, whose replay is made to take as long as its kernels, all take as long."""
     machine = machine_with(200, AHEAD)
     certificate = Optimal(time_limit="1 s").plan(machine.setting()).certificate
@@ -188,8 +188,7 @@ def test_policies_whose_kernels_alone_take_longer_are_not_placed(monkeypatch: py
         tried.append(plan.policy)
         return replace(setting.trials.run_trial(plan), cost_s=seconds)
 
-    monkeypatch.setattr(optimal, "keeping_all_s", lambda _: 0.0)
-    ported = replace(setting, known_trials=type("Trials", (), {"run_trial": run_trial})())
+    ported = replace(setting, known_kept_s=None, known_trials=type("Trials", (), {"run_trial": run_trial})())
     orders = Orders(setting.workload, setting.costs, frozenset())
     assert Optimal(recompute=False)._or_faster(kept, ported, orders, UNLIMITED) == (kept, True)  # noqa: SLF001
     assert tried == [kept.policy]

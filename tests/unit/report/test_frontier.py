@@ -86,6 +86,9 @@ def test_the_table_that_people_read() -> None:
         ("0.98 KiB", "6.000 s", "20.0 %", "5.970 s", "0.6 %", "wary", "7.000 s"),
         ("1.95 KiB", "5.000 s", "0.0 %", "5.000 s", "0.00 %", "wary", "6.000 s"),
     ]
+    # In 800 B neither the plan nor the fastest other policy is another one than in 600.
+    again = FrontierPoint(800, POINTS[0].plan, POINTS[1].bound)
+    assert shown_rows(replace(FRONTIER, points=(POINTS[0], again, *POINTS[1:]))) == shown_rows(FRONTIER)
     assert shown_rows(unproven(Frontier("optimal", POINTS[:1]))) == [("600 B", "8.000 s", "0.0 %", "", "", "none", "")]
     # The rows of the csv.
     rows = list(frontier_rows(FRONTIER))
