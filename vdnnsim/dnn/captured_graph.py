@@ -86,7 +86,8 @@ class Layering:
         maps = tuple(self._feature_map(index) for index in range(len(self.maps)))
         autocast = captured.precision.autocast
         sample, weights = captured.sample, captured.parameters
-        return LayerGraph(captured.model, layers, maps, SavingRule.AUTOGRAD, autocast, weights, sample)
+        tokens = captured.sample_elements if sample == "sequence" else 1
+        return LayerGraph(captured.model, layers, maps, SavingRule.AUTOGRAD, autocast, weights, sample, tokens)
 
     @cached_property
     def weight_owners(self) -> dict[int, int]:

@@ -57,6 +57,7 @@ class LayerGraph:
         autocast: the narrow type of mixed precision; None without it.
         weights: number of weights of a captured model, each once; None for other networks.
         sample: the word for what it reads, where that is no series.
+        tokens: of a captured sequence, also where maps are of micro-batches; 1 of others.
     """
 
     name: str
@@ -66,6 +67,7 @@ class LayerGraph:
     autocast: ElementType | None = None
     weights: int | None = None
     sample: str = "image"
+    tokens: int = 1
 
     def __hash__(self) -> int:
         """By name, size and rule alone; graphs are keys of caches."""

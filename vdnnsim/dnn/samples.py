@@ -37,7 +37,7 @@ def sample_of(graph: LayerGraph) -> Sample:
     first = graph.maps[0]
     shape = first.shape
     if shape.steps == 1:
-        return Sample(graph.sample)
+        return Sample("sequence", "token", graph.tokens) if graph.tokens > 1 else Sample(graph.sample)
     # Tokens that are their own labels are no map.
     if first.holds_indices or first.producer is not None:
         return Sample("sequence", "token", shape.steps)

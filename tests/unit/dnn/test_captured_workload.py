@@ -83,14 +83,15 @@ def test_what_was_not_captured_is_refused() -> None:
 def test_a_sample_is_an_image_or_a_sequence() -> None:
     """2 sequences of 4 numbers of 8 B, whatever kernel looks them up; the shape of an image is that of its map.
 
-    Tokens of a language model may be its labels, too, which are no map.
+    Tokens of a language model may be its labels, too, which are no map; or be in micro-batches, here of one sequence.
     """
     assert sample_of(WORKLOAD.graph) == IMAGE
     step = chain()
     numbers = msgspec.structs.replace(step.storages[3], nbytes=64, element_type="int64")
     labels = msgspec.structs.replace(numbers, kind=BufferKind.LABELS)
+    halves = msgspec.structs.replace(numbers, nbytes=32)
     names = "aten.embedding.default", "triton::triton_poi_fused_embedding_0"
-    for name, read in product(names, (numbers, labels)):
+    for name, read in product(names, (numbers, labels, halves)):
         lookup = msgspec.structs.replace(step.operations[0], name=name, work=None)
         storages, operations = (*step.storages[:3], read, *step.storages[4:]), (lookup, *step.operations[1:])
         changes = {"sample": "sequence", "sample_elements": 4, "storages": storages, "operations": operations}
