@@ -1,27 +1,14 @@
 """Layouts of one model over several GPUs, in order of throughput."""
 
-import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
+from vdnnsim.analysis.rank_times import RankTimes
 from vdnnsim.cost.trust import Trust
-from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.plans.operations import Communicate
-from vdnnsim.plans.trace import IterationTrace, Span
 from vdnnsim.units import ElementType
-
-_FORWARDS_OF_A_STEP: Final = 3
-"""Backward takes twice the FLOPs of forward: one product each for the gradients of inputs and of weights."""
-_LARGE: Final = 0.05
-"""Share of the FLOPs of a rank from which on a module is named."""
-_INDEX: Final = re.compile(r"(?<=\.)[0-9]+(?![^.])")
-"""In a path, of a module of a list; at its begin those of a model that is a `Sequential` are different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +49,6 @@ class Ranked:
 
     Attributes:
         samples_per_s: of all GPUs together.
-        kernels_s, update_s: of kernels on the compute stream, and of those among them that update parameters.
-        communication_s: of collectives, in part beside kernels.
-        exposed_s: the compute stream waits for collectives, or has ended before them.
-        bubble_s: it waits for other stages of a pipeline, or for their end; as the other times the mean of all ranks.
         flop_ratio: model FLOPs utilization (MFU): FLOPs of the model without recomputation, once where several ranks
             compute them, over those of all GPUs at their peak in that time; None where the profile has no peak of the
             type, or convolutions take fewer FLOPs than are counted.
@@ -75,25 +58,20 @@ class Ranked:
     """
 
     setup: Setup
-    iteration_s: float
+    times: RankTimes
     samples_per_s: float
-    kernels_s: float
-    communication_s: float
-    exposed_s: float
     flop_ratio: float | None
     asked_bytes: int
     reserved_bytes: int
     held_bytes: int
     trust: Trust
-    bubble_s: float = 0.0
-    update_s: float = 0.0
     peak_by_kind: tuple[tuple[BufferKind, int], ...] = ()
     repeated: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def other_s(self) -> float:
-        """The compute stream has nothing to do: the host issues, or copies are awaited."""
-        return max(0.0, self.iteration_s - self.kernels_s - self.exposed_s - self.bubble_s)
+    def iteration_s(self) -> float:
+        """Seconds of a step."""
+        return self.times.step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,60 +129,3 @@ def gpu_rates(rankings: Sequence[LayoutRanking]) -> list[float | None]:
 def rate_unit(rankings: Sequence[LayoutRanking]) -> str:
     sample = next((each.sample for each in rankings if each.ranked), IMAGE)
     return f"{'tokens' if sample.tokens else sample.names}/s per GPU"
-
-
-def flop_by_module(steps: Sequence[CapturedStep], samples: float) -> dict[str, float]:
-    """Return the FLOPs of all ranks for a sample, without recomputation: three times those of forward.
-
-    They are by module, as `layers.*.up_proj`, for stages number their blocks anew.
-
-    Args:
-        steps: of a rank, or of each rank of a pipeline.
-        samples: of them, for each GPU.
-    """
-    found = defaultdict[str, float](float)
-    for step in steps:
-        for each in step.operations:
-            if each.phase is Phase.FORWARD:
-                flop = _FORWARDS_OF_A_STEP * each.all_flop / (len(steps) * samples)
-                # A stage holds its part of the model as `model`.
-                path = step.path_of(each).removeprefix("model." if step.pipeline > 1 else "")
-                found[_INDEX.sub("*", path)] += flop
-    return found
-
-
-def repeated_modules(model: Mapping[str, float], ranks: Mapping[str, float], splits: int) -> dict[str, float]:
-    """Return large modules that ranks which split layers compute whole, with their shares of the FLOPs of a rank.
-
-    Args:
-        model: FLOPs for a sample by module, where no layer is split.
-        ranks: the same of all ranks.
-        splits: ranks that train the same samples.
-    """
-    # All together compute a split module once, another `splits` times; the root lies between the two.
-    whole = (path for path, flop in ranks.items() if flop > model.get(path, flop) * splits**0.5)
-    shares = {path: ranks[path] / sum(ranks.values()) for path in whole}
-    return {path: share for path, share in shares.items() if share >= _LARGE}
-
-
-def last_collectives_seconds(trace: IterationTrace) -> float:
-    """Return how long collectives take behind the last kernel, as the broadcasts of `zero1`: no stall has them."""
-    done_s = max(span.end_s for span, _ in trace.kernels)
-    return max(0.0, max((each.end_s for each in _collectives(trace)), default=0.0) - done_s)
-
-
-def update_seconds(trace: IterationTrace) -> float:
-    spans = (span for span, kernel in trace.kernels if kernel.phase is Phase.UPDATE)
-    return sum((each.end_s - each.start_s for each in spans), 0.0)
-
-
-def communication_seconds(trace: IterationTrace) -> float:
-    return sum((each.end_s - each.start_s for each in _collectives(trace)), 0.0)
-
-
-def _collectives(trace: IterationTrace) -> Iterator[Span]:
-    """Yield spans of collectives, and of copies into their buffers; not what a rank does with its host alone."""
-    for span in trace.spans:
-        operation = trace.plan.operations[span.operation]
-        if isinstance(operation, Communicate) and not (operation.collective and operation.collective.is_of_host):
-            yield span

@@ -1,27 +1,28 @@
 """Caveats of results in sentences: origins of kernel times, rows that compute something else, contention of GPUs."""
 
-from collections import Counter
-from collections.abc import Iterable
-from statistics import fmean
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
-from vdnnsim.analysis.layouts import last_collectives_seconds
 from vdnnsim.analysis.metrics import bubble_seconds
+from vdnnsim.analysis.rank_times import Awaited, rank_times
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup
 from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
+from vdnnsim.analysis.utilization import flop_by_module, flop_ratio
 from vdnnsim.cost.convolution_shape import LOAD_BYTES, multiple
 from vdnnsim.cost.narrow_loads import loses_by_narrow_loads
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plans.operations import Communicate, Compute, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.trace import ServerTrace, StallCause
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_seconds
@@ -172,31 +173,40 @@ def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
     if result.gpus > 1:
         return tuple(_contention_line(result, rows) for rows in result.by_policy)
     is_rank = result.captured is not None and result.captured.base.ranks > 1
-    return tuple(f"{rows[0].policy}: {_exposed(rows)}" for rows in result.by_policy if is_rank)
+    return tuple(f"{rows[0].policy}: {_exposed(result, rows)}" for rows in result.by_policy if is_rank)
 
 
-def _exposed(rows: tuple[PolicyResult, ...]) -> str:
-    """Return what kernels of ranks take, and what they wait for, in the mean: each kind of collective by itself."""
-    waits = Counter[str]()
-    for row in rows:
-        operations, causes = row.trace.plan.operations, dict(row.metrics.stall_by_cause)
-        for each in row.trace.stalls:
-            if each.cause is StallCause.COMMUNICATION:
-                awaited = None if each.waited_for is None else operations[each.waited_for]
-                kind = awaited.collective.kind.value if isinstance(awaited, Communicate) and awaited.collective else ""
-                waits[f"for {kind.replace('_', '-') or 'copies into buffers'}"] += each.end_s - each.start_s  # type: ignore[assignment]  # a Counter sums floats as well
-        waits["for collectives behind the last kernel"] += last_collectives_seconds(row.trace)  # type: ignore[assignment]  # as above
-        for cause in causes.keys() - {StallCause.COMMUNICATION, StallCause.PIPELINE}:
-            waits[cause.value.removeprefix("waits ")] += causes[cause]  # type: ignore[assignment]  # as above
-    step_s = rows[0].metrics.iteration_s
-    kernels_s = fmean(sum(span.end_s - span.start_s for span, _ in row.trace.kernels) for row in rows)
+def _exposed(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
+    """Return what kernels of ranks take, what they wait for, in the mean, and how much of their peak they use."""
+    times, workload = rank_times([row.trace for row in rows]), result.workload
+    assert isinstance(workload, CapturedWorkload), "as ranks are"
     parts = [
-        f"{format_seconds(seconds / len(rows))} {what}"
-        for what, seconds in waits.most_common()
-        if seconds > _NOTICED * step_s * len(rows)
+        f"{format_seconds(seconds)} {_awaited(each)}"
+        for each, seconds in times.waits_s.items()
+        if seconds > _NOTICED * times.step_s
     ]
-    taken = f"kernels take {format_seconds(kernels_s)} of {format_seconds(step_s)}"
-    return f"{taken}; they wait {listed(parts)}" if parts else taken
+    taken = f"kernels take {format_seconds(times.kernels_s)} of {format_seconds(times.step_s)}"
+    waits = f"; they wait {listed(parts)}" if parts else ""
+    return "; ".join((f"{taken}{waits}", *_used(result, workload, times.step_s)))
+
+
+def _used(result: ScenarioResult, workload: CapturedWorkload, step_s: float) -> Iterator[str]:
+    """Yield tokens of one GPU, where several ranks train the same, and MFU."""
+    step, sample, model = workload.captured, sample_of(workload.graph), result.captured
+    layout = parse_layout(step.parallel) if step.parallel else Layout("")
+    if sample.tokens and (together := layout.tensor * step.pipeline) > 1:
+        yield f"{workload.batch_size * sample.tokens / (together * step_s):.0f} tokens/s per GPU"
+    ranks = model.pipeline if model and model.pipeline else (step,)
+    used = flop_ratio(workload.rounds * sum(flop_by_module(ranks, 1).values()), step_s, step, result.server)
+    if used is not None and workload.is_training:
+        # What several ranks compute whole counts each time, for the model is not there without a layout.
+        yield f"MFU {'at most ' if layout.tensor > 1 or layout.is_given else ''}{percent(used, 0)}"
+
+
+def _awaited(what: Awaited) -> str:
+    if isinstance(what, CollectiveKind):
+        return f"for {what.value.replace('_', '-')}"
+    return "for copies into buffers" if what is StallCause.COMMUNICATION else what.value.removeprefix("waits ")
 
 
 def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
@@ -223,7 +233,7 @@ def _contention_line(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> 
         exposed = format_seconds(max(map(_exposed_s, rows)))
         parts += [_waiting(iteration), f"no kernel hides {exposed} of exchanges"]
     elif result.workload.as_captured:
-        parts.append(_exposed(rows))
+        parts.append(_exposed(result, rows))
     return f"{rows[0].policy}: {'; '.join(parts)}"
 
 

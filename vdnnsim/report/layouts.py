@@ -30,9 +30,13 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "convolutions of float32; empty where there is no such peak, or where convolutions by Winograd's method take fewer "
     "FLOPs than are counted",
     "kernel_s": "seconds of kernels on the compute stream",
-    "update_s": "seconds of those that update parameters: of all on each rank in ddp, of a shard elsewhere",
+    "update_s": "seconds of what updates parameters, with offload=cpu the host: of all on each rank in ddp, of a shard "
+    "elsewhere",
     "communication_s": "seconds of collectives, in part beside kernels",
-    "exposed_s": "seconds in which the compute stream waits for collectives",
+    "gather_s": "seconds in which the compute stream waits for all-gathers, or broadcasts, of parameters",
+    "reduce_s": "seconds in which it waits for other collectives",
+    "exposed_s": "both together",
+    "offload_s": "seconds in which it waits for copies between GPU and host, or for the update on the host",
     "bubble_s": "seconds in which the stages of a pipeline wait for each other, a mean of all ranks",
     "allocated_bytes": "allocated: peak of the GPU memory in live buffers of a rank",
     "reserved_bytes": "reserved: what the allocator takes from the device, gaps included",
@@ -46,6 +50,21 @@ LAYOUTS_WRITER: Final = Writer.of(
     "ranking of layouts",
     ("layouts.json", "layouts.md", "layouts.csv", "layouts.png", "layouts_memory.png"),
     *("format_version", "layouts", "files"),
+)
+_TIMES: Final = ("update_s", "communication_s", "gather_s", "reduce_s", "exposed_s", "offload_s", "bubble_s")
+_SHARES: Final[Mapping[str, str]] = {
+    "compute": "kernels_s",
+    "gather": "gather_s",
+    "reduce": "reduce_s",
+    "offload": "offload_s",
+    "bubble": "bubble_s",
+}
+"""Columns of shares of a step, and times of a rank."""
+_OF_SOME: Final = ("offload", "bubble")
+"""Columns that are there where some layout has such a share."""
+_WAITS: Final = (
+    "Of the time, kernels compute; the rest they wait: for gathers or reductions of other ranks, for copies and the "
+    "update of the host (offload), for other stages (bubble), and for the host to issue"
 )
 _MEMORY: Final = ("allocated", "reserved", "process")
 
@@ -62,11 +81,8 @@ def layout_rows(ranking: LayoutRanking) -> tuple[Row, ...]:
                 "server_samples_per_s": each.samples_per_s,
                 "tokens_per_s": rate if ranking.sample.tokens else "",
                 "flop_ratio": "" if each.flop_ratio is None else each.flop_ratio,
-                "kernel_s": each.kernels_s,
-                "update_s": each.update_s,
-                "communication_s": each.communication_s,
-                "exposed_s": each.exposed_s,
-                "bubble_s": each.bubble_s,
+                "kernel_s": each.times.kernels_s,
+                **{name: getattr(each.times, name) for name in LAYOUTS if name in _TIMES},
                 "allocated_bytes": each.asked_bytes,
                 "reserved_bytes": each.reserved_bytes,
                 "process_bytes": each.held_bytes,
@@ -94,9 +110,12 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     A command runs the first of them; `has_all` says where columns are that do not fit a terminal.
     """
     rates = rate_cells(ranking.rates)
-    has_bubble = any(each.bubble_s for each in ranking.ranked)
-    waits = ("update", "waits for collectives", *(["bubble"] if has_bubble else ()))
-    header = ("layout", "checkpoints", "time", ranking.unit, "MFU", *waits, *_MEMORY)
+    shares = {
+        title: [getattr(each.times, name) / each.iteration_s for each in ranking.ranked]
+        for title, name in _SHARES.items()
+    }
+    shares = {title: found for title, found in shares.items() if title not in _OF_SOME or any(found)}
+    header = ("layout", "checkpoints", "time", ranking.unit, "MFU", *shares, *_MEMORY)
     rows = [
         (
             each.setup.spread,
@@ -104,12 +123,10 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
             format_seconds(each.iteration_s),
             rate,
             "" if each.flop_ratio is None else percent(each.flop_ratio, 0),
-            format_seconds(each.update_s),
-            percent(each.exposed_s / each.iteration_s, 0),
-            *([percent(each.bubble_s / each.iteration_s, 0)] if has_bubble else ()),
+            *(percent(found[at], 0) for found in shares.values()),
             *map(format_bytes, (each.asked_bytes, each.reserved_bytes, each.held_bytes)),
         )
-        for each, rate in zip(ranking.ranked, rates, strict=True)
+        for at, (each, rate) in enumerate(zip(ranking.ranked, rates, strict=True))
     ]
     table = plain_table(header, rows, has_all, _MEMORY[:2])
     reasons = shared((each.reason, each.setup.label) for each in ranking.refused)
@@ -118,7 +135,9 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     peak = (f"MFU is of the GPU's peak in {ranking.peak_type.value}.",) if has_mfu and ranking.peak_type else ()
     repeated = shared((_repeated(each.repeated), each.setup.layout) for each in ranking.ranked if each.repeated)
     whole = (f"{'; '.join(labels)}: {modules}" for modules, labels in repeated.items())
-    answer = titled_table(what, table if rows else None, (), (title(ranking), *peak, *whole, *refusals))
+    answer = titled_table(
+        what, table if rows else None, (_WAITS,) if rows else (), (title(ranking), *peak, *whole, *refusals)
+    )
     shown = Document((*answer.blocks, *((Code(command),) if rows else ())))
     return ResultTable(tuple(LAYOUTS), layout_rows(ranking), shown)
 
@@ -138,19 +157,17 @@ def title(ranking: LayoutRanking) -> str:
         which = f"None of {total} layouts fits" if total > 1 else f"{ranking.refused[0].setup.layout} cannot run"
         return f"{which} on {where}, of {format_bytes(ranking.memory_bytes)} each."
     first = ranking.ranked[0]
-    waits = percent(first.exposed_s / first.iteration_s, 0)
-    bubble = f", {percent(first.bubble_s / first.iteration_s, 0)} for other stages" if first.bubble_s else ""
+    times = first.times
+    of = ((times.offload_s, "copies and the update of the host"), (times.bubble_s, "other stages"))
+    waits = [f"{percent(times.exposed_s / times.step_s, 0)} of its step waits for collectives"]
+    waits += [f"{percent(seconds / times.step_s, 0)} for {what}" for seconds, what in of if seconds]
     if len(ranking.ranked) > 1:
         fits = f"{len(ranking.ranked)} of {total} layouts fit on {where}: {first.setup.label} is the fastest, "
     elif total > 1:
         fits = f"1 of {total} layouts fits on {where}: {first.setup.label}, "
     else:
         fits = f"{first.setup.label} fits on {where}: "
-    return (
-        f"{fits}"
-        f"{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {waits} of its step waits for "
-        f"collectives{bubble}."
-    )
+    return f"{fits}{rate_text(ranking.sample, first.samples_per_s)} of all GPUs; {listed(waits)}."
 
 
 def write_layouts(
@@ -221,7 +238,7 @@ def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) ->
                 format_seconds(best.iteration_s),
                 text,
                 percent(rate / fewest, 0),
-                percent(best.exposed_s / best.iteration_s, 0),
+                percent(best.times.exposed_s / best.iteration_s, 0),
                 format_bytes(best.held_bytes),
             )
         )

@@ -6,7 +6,6 @@ fit, where the search begins with those that the first layout needs, and tries f
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
@@ -15,24 +14,19 @@ from vdnnsim.analysis.layouts import (
     Ranked,
     Refused,
     Setup,
-    communication_seconds,
-    flop_by_module,
-    last_collectives_seconds,
-    repeated_modules,
-    update_seconds,
 )
 from vdnnsim.analysis.memory import process_bytes
-from vdnnsim.analysis.metrics import bubble_seconds, measure
+from vdnnsim.analysis.metrics import measure
+from vdnnsim.analysis.rank_times import rank_times
+from vdnnsim.analysis.utilization import flop_by_module, flop_ratio, product_type, repeated_modules
 from vdnnsim.cost.trust import certain_bytes, trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layout import Layout, parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import CaptureError, InputError, PlanError
 from vdnnsim.hardware.profile import Profile
-from vdnnsim.plans.trace import StallCause
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import simulator_of
@@ -193,7 +187,7 @@ class _Trials:
         if self.peak_type is None:
             self.first_bytes[level] = found.held_bytes
         if isinstance(found, Ranked):
-            self.peak_type = _peak_type(step, self.profile)
+            self.peak_type = product_type(step, self.profile.server)
         return found
 
     def _leaves_room(self, found: Ranked, level: int) -> bool:
@@ -246,34 +240,15 @@ def _replayed(
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
         return Refused(setup, f"{whole}; {format_bytes(most)} are sure to fit", held)
     metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
-    peak = server.gpu.flop_per_s.get(_peak_type(step, profile))
     origins = kernel_origins(planned.plans, simulator.cost_model)
-    flop_ratio = None if peak is None else samples * sample_flop / (iteration_s * peak)
-    stalls = [dict(each.stall_by_cause) for each in metrics]
     return Ranked(
         setup=setup,
-        iteration_s=iteration_s,
+        times=rank_times(traces),
         samples_per_s=samples * step.ranks / iteration_s,
-        kernels_s=fmean(sum((span.end_s - span.start_s for span, _ in each.kernels), 0.0) for each in traces),
-        update_s=fmean(map(update_seconds, traces)),
-        communication_s=fmean(map(communication_seconds, traces)),
-        exposed_s=fmean(
-            each.get(StallCause.COMMUNICATION, 0.0) + last_collectives_seconds(trace)
-            for each, trace in zip(stalls, traces, strict=True)
-        ),
-        bubble_s=bubble_seconds(metrics),
-        # Winograd's convolutions multiply up to four times less often than is counted.
-        flop_ratio=None if flop_ratio is None or flop_ratio > 1 else flop_ratio,
+        flop_ratio=flop_ratio(samples * sample_flop, iteration_s, step, server),
         asked_bytes=max(each.allocated_bytes for each in metrics),
         reserved_bytes=max(each.pool_bytes for each in traces),
         held_bytes=held,
         peak_by_kind=max(metrics, key=lambda each: each.allocated_bytes).peak_by_kind,
         trust=trust_in(profile, scenario.workload, origins.seconds, compiled=False),
     )
-
-
-def _peak_type(step: CapturedStep, profile: Profile) -> ElementType:
-    """Return the type in which products of a step are computed, convolutions if it has any."""
-    asked = step.precision.autocast or step.precision.element_type
-    convolves = any(isinstance(each.work, ConvolutionWork) for each in step.operations)
-    return profile.server.convolution_type(asked) if convolves else asked

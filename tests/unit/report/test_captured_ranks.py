@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.captured_ranks import offloading, sharded, staged
+from tests.captured_ranks import counted, offloading, sharded, staged
 from tests.machines import shipped_profile
 from tests.toy import server_with
 from tests.two_gpus import PEERED
@@ -74,22 +74,23 @@ def test_a_collective_is_named_with_its_ranks(row: PolicyResult) -> None:
 def test_a_rank_says_what_its_kernels_take_and_wait_for() -> None:
     """Ten kernels of 1 s, the first 1.8 s behind a copy into the buffer and a gather, the update 0.8 s behind its own.
 
-    Where shards are on the host, three: a copy of 1.6 s is before the first, and 3.6 s are behind the last.
+    Where shards are on the host, three: a copy of 1.6 s is before the first, and 3.6 s are behind the last. Of the
+    first 42e6 FLOPs in forward count thrice, 126e6 of 12.6e9 at the peak; a product of the second has 2.
     """
     profile = shipped_profile("h100_x8")
     gpu = replace(server_with({}).gpu, dram_bytes_per_s=1e9, flop_per_s={ElementType.FLOAT32: 1e9})
     server = replace(server_with({"launch_overhead_s": 1.0}), gpu=gpu, topology=PEERED)
     lines = list[str]()
-    for step in (msgspec.structs.replace(sharded(), ranks=2), offloading()):
+    for step in (msgspec.structs.replace(counted(sharded(), {"fc1": 42_000_000, "fc2": 0}), ranks=2), offloading()):
         simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.IDEAL, PinnedMemory.ARENA)
         rows = simulator.run(PyTorch(), simulator.oracle())
         result = run_scenario(scenario_of(CapturedModel(step), "a rank", profile, (PyTorch(),)))
-        lines += contention_lines(replace(result, results=rows))
+        lines += contention_lines(replace(result, results=rows, server=server))
     gathered, on_host = lines
     waits = "they wait 1.80 s for all-gather and 800 ms for reduce-scatter"
-    assert gathered == f"pytorch(p): kernels take 10.0 s of 12.6 s; {waits}"
+    assert gathered == f"pytorch(p): kernels take 10.0 s of 12.6 s; {waits}; MFU 1 %"
     waits = "they wait 3.60 s for the update on the host and 1.60 s for a prefetch"
-    assert on_host == f"pytorch(p): kernels take 3.00 s of 8.20 s; {waits}"
+    assert on_host == f"pytorch(p): kernels take 3.00 s of 8.20 s; {waits}; MFU 0 %"
 
 
 def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
@@ -102,6 +103,14 @@ def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> Non
     (line,) = contention_lines(result)
     assert "stages wait for each other" in line
     assert "; kernels take " in line
+    assert line.endswith("; MFU 0 %")
+    # Of ranks that split layers, and of a layout by hand, what several compute counts each time; and in inference none.
+    layouts = {"tp=2": "MFU at most 0 %", "ranks=2": "MFU at most 0 %", "fsdp=2": "; MFU 0 %"}
+    for layout, end in layouts.items():
+        step = msgspec.structs.replace(sharded(), ranks=2, parallel=layout)
+        asked = scenario_of(CapturedModel(step), "a rank", shipped_profile("h100_x8"), (PyTorch(),))
+        (line,) = contention_lines(run_scenario(asked))
+        assert line.endswith(end)
     assert {(each.metrics.iteration_s, each.performance_ratio) for each in result.results} == {
         (result.oracle.iteration_s, 1.0)
     }

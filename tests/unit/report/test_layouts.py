@@ -7,9 +7,12 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup
+from vdnnsim.analysis.rank_times import Awaited, RankTimes
 from vdnnsim.cost.trust import Basis, Trust
+from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.report.document import Document, Table
 from vdnnsim.report.layouts import (
     LAYOUTS,
     layout_rows,
@@ -26,8 +29,13 @@ def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
     sizes = 30 * GIB, 31 * GIB, 32 * GIB
     trust = Trust(Basis.FITTED)
     kinds = (BufferKind.WEIGHTS, 10 * GIB), (BufferKind.FEATURE_MAP, 20 * GIB)
-    numbers = iteration_s, 16 / iteration_s, 1.0, 0.5, waits_s, 0.4
-    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds, update_s=0.125)
+    waits: dict[Awaited, float] = {
+        CollectiveKind.ALL_GATHER: waits_s / 4,
+        CollectiveKind.REDUCE_SCATTER: waits_s * 3 / 4,
+    }
+    times = RankTimes(iteration_s, 1.0, 0.125, 0.5, waits)
+    numbers = times, 16 / iteration_s, 0.4
+    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds)
 
 
 def test_report_of_layouts(tmp_path: Path) -> None:
@@ -35,16 +43,26 @@ def test_report_of_layouts(tmp_path: Path) -> None:
     rows = ranked("fsdp=8", 2.0, 0.5), replace(ranked("zero2=8", 4.0, 2.0), repeated={"head": 0.3})
     refused = tuple(Refused(Setup(name, "none", 2), "takes too much") for name in ("ddp=8", "zero1=8"))
     ranking = LayoutRanking(Sample("sequence", "token", 1000), "h100_x8", 8, 79 * GIB, rows, refused)
-    assert rows[0].other_s == pytest.approx(0.5)
+    assert rows[0].times.other_s == pytest.approx(0.5)
     assert ranking.rates == pytest.approx((1000.0, 500.0))
     columns = list(LAYOUTS)
     first, _, _, last = layout_rows(ranking)
     assert first[columns.index("tokens_per_s")] == pytest.approx(1000)
     assert first[columns.index("update_s")] == pytest.approx(0.125)
+    assert [first[columns.index(f"{each}_s")] for each in ("gather", "reduce", "exposed")] == [0.125, 0.375, 0.5]
     assert last[columns.index("reason")] == "takes too much"
     assert "2 of 4 layouts" in title(ranking)
     assert "25 %" in title(ranking)
     table = layouts_table(ranking, "llama", "vdnnsim run", "")
+    assert isinstance(table.shown, Document)
+    shown = next(each for each in table.shown.blocks if isinstance(each, Table))
+    # Of 2 s the kernels take half, of 4 s a quarter; nothing waits for the host or another stage.
+    assert [(each.title, *each.cells) for each in shown.columns[5:8]] == [
+        ("compute", "50 %", "25 %"),
+        ("gather", "6 %", "12 %"),
+        ("reduce", "19 %", "38 %"),
+    ]
+    assert shown.columns[8].title == "allocated"
     written = write_layouts(ranking, table, "llama", (), tmp_path)
     page = (tmp_path / "layouts.md").read_text(encoding="utf-8")
     assert len(written.files) == 5

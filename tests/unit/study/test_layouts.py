@@ -170,7 +170,7 @@ def test_ranks_of_a_pipeline() -> None:
     assert asked == [Setup("pp=2", "none", 2, 6)]
     assert found.setup.label == "pp=2, 6 micro-batches"
     assert found.samples_per_s == pytest.approx(12 / found.iteration_s)
-    assert 0 < found.bubble_s < found.iteration_s
+    assert 0 < found.times.bubble_s < found.iteration_s
     ranking = LayoutRanking(IMAGE, "h100_x8", 2, 79 * GIB, (found,), ())
     assert "for other stages" in title(ranking)
     assert "bubble" in str(layouts_table(ranking, "m", "", ""))

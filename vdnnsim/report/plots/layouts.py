@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, gpu_rates, rate_unit
+from vdnnsim.analysis.rank_times import RankTimes
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.labels import fold_label
@@ -36,8 +37,9 @@ _LEAST_SEEN: Final = 1 / 500
 _PARTS: Final = (
     ("kernels", PHASE_COLORS[Phase.FORWARD]),
     ("waits for collectives", STALL_COLORS[StallCause.COMMUNICATION]),
-    ("waits for other stages", STALL_COLORS[StallCause.PIPELINE]),
-    ("waits for the host or copies", STALL_COLORS[StallCause.HOST]),
+    ("for copies or the update on the host", STALL_COLORS[StallCause.PREFETCH]),
+    ("for other stages", STALL_COLORS[StallCause.PIPELINE]),
+    ("for the host to issue", STALL_COLORS[StallCause.HOST]),
 )
 
 
@@ -46,8 +48,8 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     rows = ranking.ranked[:_MOST_ROWS]
     figure = new_figure(_title(ranking), f"{subtitle}; a bar is one step of one rank")
     axes = figure.add_axes((0.23, 0.15, 0.4, 0.7))
-    scale = time_scale([each.iteration_s for each in rows])
-    parts = [(each.kernels_s, each.exposed_s, each.bubble_s, each.other_s) for each in rows]
+    scale = time_scale([each.times.step_s for each in rows])
+    parts = [_parts_s(each.times) for each in rows]
     shown = [(*part, values) for part, values in zip(_PARTS, zip(*parts, strict=True), strict=False) if any(values)]
     _draw_bars(axes, rows, shown, scale)
     for row, (each, rate) in enumerate(zip(rows, rate_cells(ranking.rates), strict=False)):
@@ -57,6 +59,10 @@ def layouts_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
     axes.set_xlabel(f"time of a step, {scale.unit}")
     write_legend(figure, _seen(shown))
     return figure
+
+
+def _parts_s(times: RankTimes) -> tuple[float, ...]:
+    return times.kernels_s, times.exposed_s, times.offload_s, times.bubble_s, times.other_s
 
 
 def memory_figure(ranking: LayoutRanking, subtitle: str) -> Figure:
