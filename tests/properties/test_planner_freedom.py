@@ -122,12 +122,12 @@ class CapturedTransformer(nn.Module):
 
 @st.composite
 def captured_transformers(draw: st.DrawFn) -> CapturedWorkload:
-    """A transformer that is updated at the end, or parameter by parameter in backward."""
+    """A transformer that is updated at the end, of three micro-batches too, or parameter by parameter in backward."""
     model = CapturedTransformer(draw(st.sampled_from((256, 512))), draw(st.integers(1, 2)))
     tokens = torch.zeros(16, 256, dtype=torch.int64)
     optimizer, in_backward = draw(st.sampled_from(("sgd", "adamw_fused"))), draw(st.booleans())
     step = capture(model, tokens, loss=lambda loss: loss, optimizer=optimizer, in_backward=in_backward)
-    return CapturedWorkload.of(step)
+    return CapturedWorkload.of(step, 1 if in_backward else draw(st.sampled_from((1, 3))))
 
 
 @pytest.mark.thorough

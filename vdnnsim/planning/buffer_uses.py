@@ -52,7 +52,8 @@ class Residency(NamedTuple):
 class BufferUses:
     """By kernel the bytes that must be on the GPU, those that may be on the host, and those that can be copied."""
 
-    def __init__(self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int) -> None:
+    def __init__(self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int, rounds: int) -> None:
+        self._rounds = rounds
         self._buffers = buffers
         self._granule_bytes = granule_bytes
         self._update = next((at for at, run in enumerate(runs) if run.phase is Phase.UPDATE), len(runs))
@@ -106,16 +107,24 @@ class BufferUses:
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
         if last == self._count or found.kind in RESIDENT:
-            self._held.append((max(0, first), last + 1, size))
+            # What the first micro-batch makes, the others add to.
+            is_there = found.given and self._rounds > 1
+            self._held.append((0 if is_there else max(0, first), last + 1, size))
             return
         touched = [(max(first, begin), min(last, end)) for begin, end in self._touched[buffer]]
         rows = [(begin, end) for begin, end in touched if begin <= end]
         self._held += ((begin, end + 1, size) for begin, end in rows)
         for (_, before), (after, _) in pairwise([*([(-1, -1)] if first < 0 else []), *rows]):
-            if after - before > 1:
+            if self._is_read_by_the_next(before, after):
+                self._held.append((before + 1, after, size))
+            elif after - before > 1:
                 self._idle.append((before + 1, after, size))
                 made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
                 self.idle.append(IdleInterval(buffer, found.nbytes, made, before, after))
+
+    def _is_read_by_the_next(self, before: int, after: int) -> bool:
+        """Whether the next micro-batch begins between two uses; the update follows only the last."""
+        return self._rounds > 1 and before < self._update <= after
 
     def _enter_residencies(self, buffer: int) -> None:
         """Enter a buffer that is on the host between backward and update, or except during the update."""

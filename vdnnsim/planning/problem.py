@@ -164,7 +164,7 @@ def problem_of(
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
     buffers = buffers or IterationBuffers(workload)
-    uses = BufferUses(runs, buffers, granule_bytes)
+    uses = BufferUses(runs, buffers, granule_bytes, workload.rounds)
     figures = zip(runs, uses.held, uses.waiting, uses.content, uses.fresh, uses.sendable, uses.parked, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)

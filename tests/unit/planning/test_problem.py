@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
+from tests.captured_steps import chain
 from tests.toy import ToyCosts, toy_chain, toy_costs, toy_graph, toy_workload
 from vdnnsim.cost.table import KernelCost
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
@@ -68,6 +71,41 @@ def test_held_idle_and_offloadable_bytes() -> None:
     assert (found.kernels[3].waiting_bytes, found.kernels[3].content_bytes) == (48, 30)
     assert {each.nbytes for each in found.idle} == {10}
     assert found.kernels[3].sendable_bytes == 30
+
+
+@pytest.mark.parametrize(
+    ("rounds", "crossing"), [(1, [("loss", 4, 7, 7, 17)]), (2, [])], ids=["one", "two micro-batches"]
+)
+def test_what_the_next_micro_batch_reads_is_not_idle_before_the_update(
+    rounds: int, crossing: list[tuple[str, int, int, int, int]]
+) -> None:
+    """The program holds the images to the end, as a loop holds its batch, and the loss.
+
+    Kernels: 0 to 7 forward, 0 conv and 7 the loss, 8 to 16 backward and 17 the update. So the loss is idle from 7 to
+    17, the images from 0 to 16 (dW of conv) alone. Of the second of two micro-batches kernel 18 is dW of conv, behind
+    a sum of gradients in pool's place, 19 adds its gradient and 20 is the update: between 18 and 20 the first
+    micro-batch would read images that are away.
+    """
+    step = chain()
+    held = (replace_struct(each, freed_after=None) if each.name == "input" else each for each in step.storages)
+    workload = CapturedWorkload.of(replace_struct(step, storages=tuple(held)), rounds)
+    found = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 1000)
+
+    update = len(found.kernels) - 1
+    assert found.kernels[update].run.phase is Phase.UPDATE
+    assert [each for each in waits(found) if each[-1] == update] == crossing
+    assert ("input", 32, -1, 0, {1: 16, 2: 18}[rounds]) in waits(found)
+
+
+@pytest.mark.parametrize(("rounds", "held_bytes"), [(1, 92), (2, 152)])
+def test_gradients_of_the_first_micro_batch_are_there_in_forward_of_the_second(rounds: int, held_bytes: int) -> None:
+    """The first convolution needs W 3 x 4 B, images 32 B, labels 16 B and Y 32 B: 92 B.
+
+    In the second micro-batch also the 48 B of images and labels of the other and dW, 3 x 4 B: 152 B.
+    """
+    workload = CapturedWorkload.of(chain(), rounds)
+    found = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 1000)
+    assert found.kernels[0].held_bytes == held_bytes
 
 
 def test_a_map_of_several_readers_is_idle_between_them() -> None:
