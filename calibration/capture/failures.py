@@ -69,6 +69,8 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     text = _first_line(failure)
     is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
     line = _line(traceback.extract_tb(failure.__traceback__))
+    if "got mixed torch.Tensor and DTensor" in text:
+        return CaptureError(f"{name}: {line}: {text}; {_PARAMETERS if _OF_UPDATE.search(text) else _OPERANDS}")
     if any(word in text for word in ("DTensor", "rendezvous", "process group")):
         return CaptureError(f"{name}: {line}: {text}; expected a model that is made without sharding it, or {RANKS}")
     right = next((right for word, right in _RIGHT.items() if word in text), "")
@@ -127,6 +129,15 @@ _TOKENS: Final = (
 RANKS: Final = "a function that makes it, with --parallel ranks=N, in Python parallel='ranks=N', for N GPUs"
 """What is right for a model that its own code wraps."""
 _MESH: Final = "expected --parallel ranks=N for all N ranks of the mesh"
+_OF_UPDATE: Final = re.compile(r"\b_(foreach|fused)_")
+_PARAMETERS: Final = (
+    "an optimizer updates several parameters at once if all are of one kind; expected --optimizer adamw_for_loop, in "
+    "training foreach=False, or all parameters split or sharded, as by fully_shard of the model"
+)
+_OPERANDS: Final = (
+    "expected both as DTensors: inputs by PrepareModuleInput, parameters by parallelize_module or fully_shard of what "
+    "holds them"
+)
 _EQUAL: Final = (
     "expected shapes that follow from those of the inputs, of experts equal shares, as with a capacity for each, for "
     "a rank has no values"

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import distribute_module
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -154,6 +155,13 @@ def by_hand() -> nn.Module:
     return model
 
 
+def split_in_part(*, given: bool = False) -> nn.Module:
+    """Its first block is split, its norms and head are not; or what is given to the model is not."""
+    model, mesh = Net(), init_device_mesh("cuda", (4,))
+    parallelize_module(model.blocks[0], mesh, {"wide": ColwiseParallel(), "narrow": RowwiseParallel()})
+    return distribute_module(model, mesh) if given else model
+
+
 @pytest.mark.parametrize(
     ("make", "layout"),
     [
@@ -195,6 +203,12 @@ def test_a_model_that_is_wrapped_twice_over_a_mesh() -> None:
         (lambda: nn.DataParallel(Net()), {}, "found DataParallel or FSDP1"),
         (routed, {}, "looks into computed values.*of experts equal shares"),
         (lambda: init_device_mesh("cuda", (8,)), {}, "than default world size 4.* expected --parallel ranks=N"),
+        (
+            split_in_part,
+            {"optimizer": "adamw"},
+            "expected --optimizer adamw_for_loop, in training foreach=False",
+        ),
+        (partial(split_in_part, given=True), {}, "expected both as DTensors: inputs by PrepareModuleInput"),
         (partial(by_fsdp, 2), {}, "found ranks=4 for a model on a mesh of 2, expected ranks=2, or a mesh of 4"),
     ],
 )
