@@ -6,13 +6,18 @@ from pathlib import Path
 import pytest
 
 from tests.answers import MIB, asked
+from tests.captured_ranks import staged
 from tests.captured_steps import chain
 from tests.command_line import ROOT, csv_rows, vdnnsim
+from tests.machines import shipped_profile
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.errors import StudyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.document import Document, Table
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.study.largest_batch import LargestBatch
 from vdnnsim.study.largest_table import _nothing, largest_table
@@ -124,3 +129,11 @@ def test_the_batch_that_leaves_memory_free_is_the_one_that_fits_in_a_run() -> No
         result = run_scenario(replace(scenario, workload=scenario.workload_of(int(batch))))
         assert result.results[0].fits
         assert result.fits_surely is is_sure
+
+
+@pytest.mark.parametrize("longest", [False, True])
+def test_stages_of_a_pipeline_are_refused_with_what_answers_for_them(longest: bool) -> None:  # noqa: FBT001
+    first, last = staged()
+    scenario = scenario_of(CapturedModel(first, pipeline=(first, last)), "x", shipped_profile("h100_x8"), (PyTorch(),))
+    with pytest.raises(StudyError, match="staged: its micro-batches overlap or differ, and are captured all together"):
+        largest_table(scenario, TimeLimit(10.0), "", longest=longest)
