@@ -1,4 +1,4 @@
-"""What does staggering buy when eight ranks under FSDP offload activations at once? As CSV.
+"""What does staggering buy when eight ranks under FSDP offload activations at once? As CSV, and a picture beside it.
 
     python -m reports.staggered reports/studies/staggered/results.csv
 
@@ -21,6 +21,8 @@ import click
 import torch
 from torch import nn
 
+from reports.bars import draw_bars
+from reports.charts import Axis, Chart, Panel, Slot, Tint
 from reports.measured.language_models import Llama
 from vdnnsim.analysis.metrics import stall_seconds
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -42,12 +44,20 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 from vdnnsim.policies.pytorch import PyTorch, PyTorchLoop
 from vdnnsim.report.result_table import write_csv
+from vdnnsim.report.scale import Scale
 from vdnnsim.scenario.captured import captured_model, scenario_of
 from vdnnsim.scenario.experiment import simulator_of
 
 RANKS: Final = 8
 BLOCKS: Final = 28
-HARDWARE: Final = ("h100_x8", "a100_80gb_x8", "l40s_x8", "rtx_4090_x8")
+CARDS: Final[Mapping[str, str]] = {
+    "h100_x8": "H100 (NVSwitch)",
+    "a100_80gb_x8": "A100 80 GB (NVSwitch)",
+    "l40s_x8": "L40S (PCIe)",
+    "rtx_4090_x8": "RTX 4090 (PCIe)",
+}
+"""By the name of a profile, with the links of its collectives."""
+HARDWARE: Final = tuple(CARDS)
 STEPS: Final[Mapping[str, Sequence[str]]] = {
     "fsdp": ("--parallel", f"fsdp={RANKS}"),
     "fsdp with checkpoints": ("--parallel", f"fsdp={RANKS}", "--checkpointing", "full"),
@@ -165,6 +175,30 @@ def row(model: CapturedModel, ranks: str, profile: Profile, policy: Policy) -> R
     )
 
 
+def chart(rows: Sequence[Row]) -> Chart:
+    """Return what offload of every fourth block costs under FSDP, as a share of the step without it."""
+    taken = {each[:3]: float(each[3]) for each in rows}
+    longer = [
+        [taken[card, "fsdp", policy.label] / taken[card, "fsdp", PyTorch().label] - 1 for card in HARDWARE]
+        for policy in (BlockOffload(interval=4), BlockOffload(interval=4, stagger=True))
+    ]
+    same, staggered = longer
+    pairs = zip(same, staggered, strict=True)
+    shares = {card: [f"{100 * each:.0f}" for each in pair] for card, pair in zip(CARDS, pairs, strict=True)}
+    slots = (
+        Slot.of("all ranks the same blocks", Tint.BASE_M, same),
+        Slot.of("ranks behind a switch different ones", Tint.COPIES, staggered),
+    )
+    axis = Axis("longer than a step without offload", Scale("%", 0.01, 0))
+    return Chart(
+        "Staggering takes the cost of offload from {} to {} % on A100, and from {} to {} % on RTX 4090".format(
+            *shares["a100_80gb_x8"], *shares["rtx_4090_x8"]
+        ),
+        "Llama 3.2 3B under FSDP on eight GPUs; every fourth block offloads what it saves; simulated",
+        (Panel(tuple(CARDS[each] for each in HARDWARE), slots, axis, numbered=True),),
+    )
+
+
 def captured(folder: str, number: int, options: Sequence[str]) -> CapturedModel:
     """Capture the step of one rank, or of a GPU alone."""
     path = Path(folder) / f"{number}.step.json"
@@ -189,6 +223,7 @@ def study(out: Path) -> None:
                 rows += [row(model, ranks, profile, policy) for policy in compared]
                 click.echo(f"{ranks} on {hardware}", err=True)
     write_csv(out, COLUMNS, rows)
+    out.with_suffix(".png").write_bytes(draw_bars(chart(rows)))
 
 
 if __name__ == "__main__":
