@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vdnnsim.analysis.rank_times import RankTimes
-from vdnnsim.cost.trust import Trust
 from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
@@ -64,7 +63,6 @@ class Ranked:
     asked_bytes: int
     reserved_bytes: int
     held_bytes: int
-    trust: Trust
     peak_by_kind: tuple[tuple[BufferKind, int], ...] = ()
     repeated: Mapping[str, float] = field(default_factory=dict)
 

@@ -2,7 +2,8 @@
 
 Checked steps stand in `checked.csv` beside the profiles: errors of simulated step times (simulated over measured less
 one) on rows that nothing was fitted to, by card, mode, precision, kind of network and execution. Of other steps the
-error is not known.
+error is not known: of those of a rank that exchanges something, in a CUDA graph, or fused by rule, and of those in
+which kernels wait for the host or for copies.
 """
 
 import csv
@@ -16,6 +17,7 @@ from typing import Final
 
 from vdnnsim.cost.kernel_table import read_measured_kernels
 from vdnnsim.cost.rate_origins import model_origin
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.operator import Arithmetic
@@ -54,6 +56,8 @@ _BY_ORIGIN: Final = {
     Origin.DATASHEET: Basis.DATASHEET,
 }
 _WHOLE: Final = 0.995
+_HOST_DECIDES: Final = 1.1
+"""Steps that take more than this much of their kernels' time are among no checked ones (reports/measured)."""
 _ATTENTION: Final = ("attention", "aten._softmax", "aten._safe_softmax")
 """In the names of captured operators: fused attention, and the scores of one that is not."""
 
@@ -109,6 +113,11 @@ def _was_timed(kernels: MeasuredKernels) -> bool:
     return any(row.count for row in read_measured_kernels(kernels))
 
 
+def waits(busy_s: float, step_s: float) -> bool:
+    """Return whether a GPU that works for `busy_s` idles for more of a step than in those that were checked."""
+    return step_s > _HOST_DECIDES * busy_s
+
+
 class Family(Enum):
     """Kinds of networks whose steps were checked."""
 
@@ -130,14 +139,17 @@ def family_of(workload: Workload) -> Family | None:
     return Family.TRANSFORMER if attends else None
 
 
-def trust_in(profile: Profile, workload: Workload, seconds: Mapping[Origin, float], *, compiled: bool) -> Trust:
+def trust_in(
+    profile: Profile, workload: Workload, seconds: Mapping[Origin, float], execution: str, *, waits: bool
+) -> Trust:
     """Return how far the times of steps on the machine of a profile can be trusted.
 
     Args:
         profile: none that is not shipped has checked steps.
         workload: of which the step is one iteration.
         seconds: of the kernels of a step, by the origin of the rates on which they rest.
-        compiled: whether torch.compile compiles the network.
+        execution: `eager`, `compiled` or `cuda_graphs`.
+        waits: whether the GPU idles for more of a step than in those that were checked.
     """
     server, by_basis = profile.server, defaultdict[Basis, float](float)
     for origin, resting_s in seconds.items():
@@ -145,9 +157,11 @@ def trust_in(profile: Profile, workload: Workload, seconds: Mapping[Origin, floa
     basis = max(by_basis, key=lambda each: by_basis[each])
     share = by_basis[basis] / sum(by_basis.values())
     family = family_of(workload)
-    if family is None or not _is_shipped(profile):
+    # Fusion by rule is another step than what torch.compile makes.
+    by_rule = execution == "compiled" and not (isinstance(workload, CapturedWorkload) and workload.captured.compiled)
+    exchanges = any(each.collective is not None for each in workload.step.operations)
+    if family is None or waits or by_rule or exchanges or not _is_shipped(profile):
         return Trust(basis, share)
-    execution = "compiled" if compiled else "eager"
     alike = _checked().get((workload.mode.value, _rates_of(workload.precision), family.value, execution), {})
     twins = (each for each in alike if basis is Basis.FITTED and _chip_of(each) == _chip(server))
     name = server.name if server.name in alike else next(twins, "")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.layouts import (
     LayoutRanking,
     Ranked,
@@ -19,7 +18,7 @@ from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.rank_times import rank_times
 from vdnnsim.analysis.utilization import flop_by_module, flop_ratio, product_type, repeated_modules
-from vdnnsim.cost.trust import certain_bytes, trust_in
+from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layout import Layout, parse_layout
@@ -240,7 +239,6 @@ def _replayed(
         whole = f"would hold {format_bytes(held)} of {format_bytes(server.gpu.memory_bytes)}"
         return Refused(setup, f"{whole}; {format_bytes(most)} are sure to fit", held)
     metrics = [measure(each, step.batch_size, iteration_s if step.pipeline > 1 else None) for each in traces]
-    origins = kernel_origins(planned.plans, simulator.cost_model)
     return Ranked(
         setup=setup,
         times=rank_times(traces),
@@ -250,5 +248,4 @@ def _replayed(
         reserved_bytes=max(each.pool_bytes for each in traces),
         held_bytes=held,
         peak_by_kind=max(metrics, key=lambda each: each.allocated_bytes).peak_by_kind,
-        trust=trust_in(profile, scenario.workload, origins.seconds, compiled=False),
     )

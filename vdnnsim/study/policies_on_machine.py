@@ -12,10 +12,9 @@ from vdnnsim.analysis.results import Setup
 from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.ranks import machine_of_rank
 from vdnnsim.cost.table import CostModel
-from vdnnsim.cost.trust import certain_bytes, trust_in
+from vdnnsim.cost.trust import certain_bytes, trust_in, waits
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, ProfileError
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile
@@ -178,12 +177,14 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         reserved_bytes=max(each.pool_bytes for each in replayed.gpus),
         held_bytes=max(process_bytes(each, gpu) for each in replayed.gpus),
         memory_bytes=profile.server.gpu.memory_bytes,
-        **trusted(scenario, profile, plans, simulator.cost_model),
+        **trusted(scenario, profile, plans, simulator.cost_model, metrics.iteration_s),
     )
 
 
-def trusted(scenario: Setup, profile: Profile, plans: Iterable[TrainingPlan], cost_model: CostModel) -> dict[str, Any]:
-    """Return `trust` and `notes` of an offer by what the kernel times of its plans rest on."""
+def trusted(
+    scenario: Setup, profile: Profile, plans: Iterable[TrainingPlan], cost_model: CostModel, step_s: float
+) -> dict[str, Any]:
+    """Return `trust` and `notes` of an offer by what the kernel times of its plans rest on, and its step."""
     origins = kernel_origins(plans, cost_model)
     workload, computed = scenario.workload, scenario.server.convolution_type(ElementType.FLOAT32)
     in_tf32 = workload.precision is Precision.FLOAT32 and workload.has_convolutions and computed is ElementType.TF32
@@ -191,6 +192,9 @@ def trusted(scenario: Setup, profile: Profile, plans: Iterable[TrainingPlan], co
     gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "the profile's table")
     gap = gap.replace(profile.server.name, "the profile")
     return {
-        "trust": trust_in(profile, workload, origins.seconds, compiled=scenario.execution is Execution.COMPILED),
+        "trust": trust_in(
+            *(profile, workload, origins.seconds, scenario.execution.value),
+            waits=waits(sum(origins.seconds.values()) / origins.plans, step_s),
+        ),
         "notes": tuple(filter(None, ("convolutions of float32 in TF32" if in_tf32 else "", gap))),
     }

@@ -180,17 +180,18 @@ def _offer(replays: AnswerReplays, profile: Profile, way: Way | None = None) -> 
     row, gpu = slowest_of(result.results), result.server.gpu
     held_bytes = row.held_bytes(gpu) if way is None else way.held_bytes
     plans = replays.shared.made(replays.scenario.policies[0], simulator_of(replays.scenario, replays.costs))
+    iteration_s = row.metrics.iteration_s if way is None else way.iteration_s
     return Offer(
         names=(profile.server.name,),
         gpu=gpu.name,
         policy=row.policy if way is None else way.words,
-        iteration_s=row.metrics.iteration_s if way is None else way.iteration_s,
+        iteration_s=iteration_s,
         samples_per_s=result.batches * (row.metrics.samples_per_s if way is None else way.samples_per_s),
         asked_bytes=row.metrics.allocated_bytes if way is None else way.allocated_bytes,
         reserved_bytes=held_bytes - gpu.framework_bytes(plans[0].handles),
         held_bytes=held_bytes,
         memory_bytes=gpu.memory_bytes,
-        **trusted(result, profile, plans, replays.costs),
+        **trusted(result, profile, plans, replays.costs, iteration_s),
     )
 
 

@@ -8,7 +8,6 @@ from matplotlib.patches import Rectangle
 
 from vdnnsim.analysis.layouts import LayoutRanking, Ranked, Refused, Setup
 from vdnnsim.analysis.rank_times import Awaited, RankTimes
-from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.dnn.collective import CollectiveKind
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.step import BufferKind
@@ -27,7 +26,6 @@ from vdnnsim.units import GIB
 
 def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
     sizes = 30 * GIB, 31 * GIB, 32 * GIB
-    trust = Trust(Basis.FITTED)
     kinds = (BufferKind.WEIGHTS, 10 * GIB), (BufferKind.FEATURE_MAP, 20 * GIB)
     waits: dict[Awaited, float] = {
         CollectiveKind.ALL_GATHER: waits_s / 4,
@@ -35,7 +33,7 @@ def ranked(name: str, iteration_s: float, waits_s: float) -> Ranked:
     }
     times = RankTimes(iteration_s, 1.0, 0.125, 0.5, waits)
     numbers = times, 16 / iteration_s, 0.4
-    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, trust, peak_by_kind=kinds)
+    return Ranked(Setup(name, "selective", 2), *numbers, *sizes, peak_by_kind=kinds)
 
 
 def test_report_of_layouts(tmp_path: Path) -> None:
