@@ -115,7 +115,7 @@ class ExpectedSteps:
     def _note_made(self, number: int, read: tuple[_Storage, ...]) -> None:
         """Note results that can be recomputed; those that autograd does not save are released at once."""
         schedule = self._schedule
-        if not schedule.recomputed_operations or number >= self._tape.of_model:
+        if not schedule.recomputed_operations or number not in self._tape.of_model:
             return
         made = []
         for storage in schedule.made_by.get(number, ()):

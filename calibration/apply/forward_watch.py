@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from calibration.apply.live_schedule import ExpectedOperation, LiveSchedule
 from calibration.apply.recipe import Drawn, Kept, Recipe, Settings, View
 from calibration.apply.saved_storage import SavedStorage, TensorLayout, empty_of
+from calibration.capture.called_models import called_in
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.schemas import (
     RECORD_STREAM,
@@ -113,12 +114,15 @@ class ForwardWatch(TorchDispatchMode):
         entered: list[bool] = []
         # Other threads may run the model meanwhile.
         thread = get_ident()
+        begins = (each.start for each in self._schedule.tape.forwards)
 
         def enter(_: nn.Module, __: object) -> None:
             if get_ident() != thread:
                 return
             entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
             if entered[-1]:
+                # What ran between calls is of the loss, and was not watched.
+                self.issued = next(begins, self.issued)
                 self.__enter__()  # type: ignore[no-untyped-call]
 
         def leave(_: nn.Module, __: object, ___: object) -> None:
@@ -128,8 +132,12 @@ class ForwardWatch(TorchDispatchMode):
 
         # Before those of the user, whose operations are captured, too.
         hooks = [
-            model.register_forward_pre_hook(_HookOfStep(enter), prepend=True),
-            model.register_forward_hook(_HookOfStep(leave), always_call=True),
+            hook
+            for each in called_in(model)
+            for hook in (
+                each.register_forward_pre_hook(_HookOfStep(enter), prepend=True),
+                each.register_forward_hook(_HookOfStep(leave), always_call=True),
+            )
         ]
         try:
             yield

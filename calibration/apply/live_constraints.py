@@ -107,7 +107,7 @@ def freeing_inputs(step: CapturedStep, tape: Tape) -> CapturedStep:
         is_input = each.given and each.kind is BufferKind.FEATURE_MAP and not each.constant
         if not is_input or number in saved:
             return each
-        return structs.replace(each, freed_after=max(last.get(number, 0), tape.of_model - 1))
+        return structs.replace(each, freed_after=max(last.get(number, 0), tape.forwards[-1].stop - 1))
 
     return structs.replace(step, storages=tuple(freed(number, each) for number, each in enumerate(step.storages)))
 
@@ -121,7 +121,7 @@ def pool_boundaries(workload: CapturedWorkload, tape: Tape) -> frozenset[int]:
     operations = workload.step.operations
     saved = (each.issued for each in tape.saves if each.issued < len(operations))
     of_loss = (each for each in saved if operations[each].phase is Phase.FORWARD)
-    return frozenset((*range(tape.of_model), *of_loss, *(each.issued for each in (*tape.unpacks, *tape.arrivals))))
+    return frozenset((*tape.of_model, *of_loss, *(each.issued for each in (*tape.unpacks, *tape.arrivals))))
 
 
 def with_user_references(workload: CapturedWorkload, free: Mapping[int, range]) -> CapturedWorkload:

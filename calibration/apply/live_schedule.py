@@ -165,7 +165,9 @@ class LiveSchedule:
     def pools_in_forward(self) -> Mapping[int, int]:
         """By operation of the model's forward its private pool."""
         return {
-            number: pool for (use, number), pool in self.pools.items() if use is Use.RUN and number < self.tape.of_model
+            number: pool
+            for (use, number), pool in self.pools.items()
+            if use is Use.RUN and number in self.tape.of_model
         }
 
     @cached_property
@@ -175,7 +177,7 @@ class LiveSchedule:
         # A save of forward is in another thread than backward.
         saves = enumerate(self.issued[: len(self.tape.saves)])
         for at, number in saves:
-            is_of_loss = self.tape.of_model <= number < len(self.captured.operations)
+            is_of_loss = number not in self.tape.of_model and number < len(self.captured.operations)
             if not is_of_loss or self.captured.operations[number].phase is not Phase.FORWARD:
                 begins[at] = 0
         return begins if any(begins) else ()

@@ -1,7 +1,7 @@
 """Finds precision, optimizers and memory of a model that a script trains."""
 
 import gc
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -9,10 +9,16 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.wrapped import is_sharded, refuse_compiled
+from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.units import Precision
+
+
+def finds_gpu() -> bool:
+    """Return whether there is a GPU, as NVML counts them: a script may open CUDA in processes that it forks."""
+    return torch.cuda.device_count() > 0
 
 
 def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
@@ -75,6 +81,17 @@ def name_of(optimizer: torch.optim.Optimizer) -> str:
     if kind == "SGD" and group.get("momentum"):
         name = "momentum_decay" if group.get("weight_decay") else "momentum"
     return f"{name}_fused" if group.get("fused") else f"{name}_for_loop" if group.get("foreach") is False else name
+
+
+def planned_name(optimizers: list[torch.optim.Optimizer], say: Callable[[str], object]) -> str:
+    """Return the name of the optimizer that a plan is made for, and say so where it is another."""
+    for each in optimizers:
+        if name_of(each) in OPTIMIZERS:
+            return name_of(each)
+    if not optimizers:
+        return "none"
+    say(f"{type(optimizers[0]).__name__} is not known; the plan is made as for adamw")
+    return "adamw"
 
 
 def is_updated_in_backward(model: nn.Module) -> bool:

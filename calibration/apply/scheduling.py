@@ -113,7 +113,7 @@ class _Scheduler:
     def _can_repeat(self, kernel: planned.Compute) -> bool:
         """Whether a loop may recompute an operation: it is of the model and repeatable."""
         number = self._number(kernel)
-        return number < self._tape.of_model and self._step.operations[number].repeatable
+        return number in self._tape.of_model and self._step.operations[number].repeatable
 
     def _compute(self, kernel: planned.Compute) -> None:
         number = self._number(kernel)

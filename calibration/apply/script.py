@@ -17,28 +17,28 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.loss import DownstreamLoss, LossRecorder, RecordedLoss
+from calibration.apply.loss_recorder import LossRecorder
 from calibration.apply.model_discovery import (
     LossGraph,
     is_updated_in_backward,
-    name_of,
     optimizers_of,
+    planned_name,
     refuse_other_kinds,
 )
+from calibration.apply.recorded_loss import DownstreamLoss, RecordedLoss
 from calibration.apply.script_models import (
     Applied,
     Called,
     ScriptModels,
     TrainedModel,
     shapes_of,
-    too_many,
     train_separately,
 )
 from calibration.apply.unplanned_offload import saving_on_host
 from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
+from calibration.capture.called_models import module_name
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import compiles_nothing
-from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError, VdnnsimError
 from vdnnsim.units import Precision
 
@@ -49,11 +49,6 @@ Plan = Callable[..., Applied]
 models; None without others. `holds_inputs` says whether the script has them still when backward begins. `known` are
 tensors of the loss, which are in the plan or dropped before the step.
 """
-
-
-def finds_gpu() -> bool:
-    """Return whether there is a GPU, as NVML counts them: a script may open CUDA in processes that it forks."""
-    return torch.cuda.device_count() > 0
 
 
 class Script:
@@ -70,7 +65,7 @@ class Script:
         self._saved: dict[int, int] = {}
         self._calls: list[Called] = []
         self._backward, self._grad, self._compile = torch.autograd.backward, torch.autograd.grad, torch.compile
-        self._step: AbstractContextManager[Any] | None = None
+        self._step: tuple[AbstractContextManager[Any], TrainedModel] | None = None
         self._models = ScriptModels()
         self._has_refused = False
 
@@ -111,7 +106,7 @@ class Script:
         if device is None:
             return
         with self._refusing():
-            refuse_other_kinds(module, self._models)
+            refuse_other_kinds(module, set(map(id, self._models.parts)))
         self._running = module
         self._saved = {}
         if self._recorder is None:
@@ -127,7 +122,7 @@ class Script:
         self._running = None
         # After a forward that raised, PyTorch calls hooks without keyword arguments.
         if returned:
-            number = self._recorder.returned(*returned)
+            number = self._recorder.returned(module, returned[0], args, kwargs)
             with self._refusing():
                 self._calls.append(Called.of(module, number, returned[0], args, kwargs, self._saved.values()))
         self._recorder.is_recording = True
@@ -182,17 +177,14 @@ class Script:
         trained = [each for each in self._calls if not graph.parameters.isdisjoint(map(id, each.module.parameters()))]
         # Not those for their result alone. A view that was written over has another node.
         used = [each for each in trained if not graph.nodes.isdisjoint(each.nodes)] or trained
-        unknown = [each for each in used if id(each.model) not in self._models]
-        if len(used) == 1 and unknown:
-            (found,) = used
-            self._follow(found, recorder, self._loss_of(found, recorder, loss))
-        elif train_separately([each.model for each in used]):
+        known = set(map(id, self._models.parts))
+        unknown = [each for each in used if id(each.model) not in known]
+        if train_separately([each.model for each in used]):
             for each in unknown:
-                self._follow(each, recorder, DownstreamLoss())
+                self._follow(TrainedModel.of([each], DownstreamLoss()))
             self._models.note_outer(each.model for each in used[:-1])
-        elif len(unknown) == len(used) and not self._models:
-            recorder.loss(loss)
-            raise too_many(used)
+        elif unknown and len(unknown) == len(used):
+            used = self._follow_loss(used, recorder, loss)
         self._calls = [each for each in self._calls if all(each.model is not one.model for one in used)]
         # This backward is between their forward and backward.
         self._models.note_outer(each.model for each in self._calls)
@@ -200,25 +192,28 @@ class Script:
             recorder.is_recording = False
             recorder.forget()
 
-    def _loss_of(self, found: Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | DownstreamLoss:
-        """Return the loss as a function of the output of one call."""
+    def _follow_loss(self, used: list[Called], recorder: LossRecorder, loss: torch.Tensor) -> list[Called]:
+        """Follow what makes a loss, one call of a model or several; return the calls."""
         try:
             recorded = recorder.loss(loss)
-            if recorded.outputs != {found.output}:
-                raise too_many([found])
+            if recorded is not None and [*recorded.outputs] == [each.output for each in used]:
+                self._follow(TrainedModel.of(used, recorded))
+            else:
+                model, recorded, inputs = recorder.step(loss)
+                used = [each for each in self._calls if each.output in recorded.outputs]
+                self._follow(TrainedModel.of(used, recorded, model, inputs))
         except CaptureError:
-            if self._models:
+            if not self._models:
+                raise
+            if len(used) == 1:
                 # Its records may have been dropped when another model was found.
-                return DownstreamLoss()
-            raise
-        return recorded
+                self._follow(TrainedModel.of(used, DownstreamLoss()))
+        return used
 
-    def _follow(self, found: Called, recorder: LossRecorder, loss: RecordedLoss | DownstreamLoss) -> None:
-        trained = TrainedModel(found.model, loss, found.precision, found.shapes, found.saved_bytes)
-        trained.holds_inputs = found.has_inputs
-        if isinstance(loss, RecordedLoss):
-            held = recorder.held_after()
-            trained.loss, trained.held = replace(loss, held=frozenset(held)), [*held.values()]
+    def _follow(self, trained: TrainedModel) -> None:
+        if isinstance(trained.loss, RecordedLoss) and self._recorder is not None:
+            held = self._recorder.held_after()
+            trained.loss, trained.held = replace(trained.loss, held=frozenset(held)), [*held.values()]
         self._models[id(trained.model)] = trained
         trained.follow(self)
 
@@ -239,23 +234,25 @@ class Script:
         others = self._models.others(trained)
         # Not to hold labels that the script may drop.
         loss, trained.loss = trained.loss, None
+        inputs, trained.inputs = (args, kwargs) if trained.inputs is None else (tuple(trained.inputs), {}), None
         if isinstance(loss, DownstreamLoss):
             loss = DownstreamLoss(self._models.taken_between(trained))
         trained.leave()
         with self._refusing(), random_numbers_kept(), outside_of_autocast():
             trained.applied = self._plan(
-                *(trained.model, (args, kwargs)),
+                *(trained.model, inputs),
                 loss=loss,
                 precision=trained.precision.value,
-                optimizer=self._name_among(optimizers_of(trained.model)),
+                optimizer=planned_name(optimizers_of(trained.model), self._say),
                 in_backward=is_updated_in_backward(trained.model) and trained.precision is not Precision.AMP_FLOAT16,
-                beside_bytes=trained.beside_bytes(loss, args, kwargs) + sum(each.gradient_bytes for each in others),
+                beside_bytes=trained.beside_bytes(loss, args, kwargs, inputs)
+                + sum(each.gradient_bytes for each in others),
                 others=self._models.part_of_others(trained) if others else None,
                 holds_inputs=trained.holds_inputs,
                 known=trained.of_loss(loss),
             )
         if others:
-            self._say(f"{type(trained.model).__name__}, one of {len(self._models)} models:")
+            self._say(f"{module_name(trained.model)}, one of {len(self._models)} models:")
         self._say(str(trained.applied))
         trained.follow(self)
         self._stop_saving_on_host()
@@ -271,21 +268,13 @@ class Script:
         with self._refusing():
             step = trained.applied.apply(trained.model)
             step.__enter__()
-        self._step = step
+        self._step, trained.begun = (step, trained), 0
 
     def end_step(self) -> None:
         step, self._step = self._step, None
         if step is not None:
-            step.__exit__(None, None, None)
-
-    def _name_among(self, optimizers: list[torch.optim.Optimizer]) -> str:
-        for each in optimizers:
-            if name_of(each) in OPTIMIZERS:
-                return name_of(each)
-        if not optimizers:
-            return "none"
-        self._say(f"{type(optimizers[0]).__name__} is not known; the plan is made as for adamw")
-        return "adamw"
+            step[1].begun = 0
+            step[0].__exit__(None, None, None)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

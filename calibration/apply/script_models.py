@@ -1,7 +1,7 @@
 """The models of a script: interception of calls, order of plans, and shares of memory."""
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.loss import DownstreamLoss, RecordedLoss
 from calibration.apply.model_discovery import (
     beside_bytes,
     has_untrained,
@@ -19,9 +18,10 @@ from calibration.apply.model_discovery import (
     optimizers_of,
     precision_of,
 )
+from calibration.apply.recorded_loss import DownstreamLoss, RecordedLoss
+from calibration.capture.called_models import called_in
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import unwrapped
-from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
 _PATIENCE: Final = 16
@@ -101,14 +101,17 @@ class Watcher(Protocol):
 
 @dataclass
 class TrainedModel:
-    """A trained model; its calls are intercepted at `Module._compiled_call_impl`.
+    """A trained model, or several whose calls make one loss; calls are intercepted at `Module._compiled_call_impl`.
 
     Attributes:
         model: within DDP.
         loss: until it is planned: the script's own, or a stand-in where other models take the output.
+        inputs: of all its calls in a step; None for those of one call.
+        calls: in a step.
         held: tensors that the script held after the first backward.
         holds_inputs: whether the script had the inputs still when the first backward began.
         is_part: whether its loss is computed by other models, so that its steps end with forward.
+        begun: calls of the running step.
     """
 
     model: nn.Module
@@ -116,10 +119,30 @@ class TrainedModel:
     precision: Precision
     shapes: Shapes
     saved_bytes: int
+    inputs: list[torch.Tensor] | None = None
+    calls: int = 1
     held: list["weakref.ref[torch.Tensor]"] = field(default_factory=list)
     holds_inputs: bool = True
     applied: Applied | None = None
     is_part: bool = field(init=False)
+    begun: int = field(init=False, default=0)
+    _is_calling: bool = field(init=False, default=False)
+
+    @classmethod
+    def of(
+        cls,
+        used: Sequence[Called],
+        loss: RecordedLoss | DownstreamLoss,
+        model: nn.Module | None = None,
+        inputs: list[torch.Tensor] | None = None,
+    ) -> "TrainedModel":
+        """Return the model of one call, or that of several calls with the inputs of all."""
+        first = used[0]
+        precision = next((each.precision for each in used if each.precision.autocast), first.precision)
+        saved_bytes = sum(each.saved_bytes for each in used)
+        found = cls(model or first.model, loss, precision, first.shapes, saved_bytes, inputs, len(used))
+        found.holds_inputs = any(each.has_inputs for each in used)
+        return found
 
     def __post_init__(self) -> None:
         self.is_part = isinstance(self.loss, DownstreamLoss)
@@ -129,11 +152,9 @@ class TrainedModel:
         """Bytes of weight gradients that do not exist yet."""
         return sum(each.nbytes for each in self.model.parameters() if each.requires_grad and each.grad is None)
 
-    def beside_bytes(
-        self, loss: RecordedLoss | DownstreamLoss | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> int:
+    def beside_bytes(self, loss: RecordedLoss | DownstreamLoss | None, *batch: object) -> int:
         """Return bytes on a GPU that are not of the model, its optimizers or its batch."""
-        return beside_bytes([*kept_for(self.model), *self.of_loss(loss), *tree_leaves((args, kwargs))])
+        return beside_bytes([*kept_for(self.model), *self.of_loss(loss), *tree_leaves(batch)])
 
     def of_loss(self, loss: RecordedLoss | DownstreamLoss | None) -> list[Any]:
         """Return what the loss reads beside the model's output, and what the script will drop before the next step."""
@@ -142,30 +163,36 @@ class TrainedModel:
 
     def follow(self, watcher: Watcher) -> None:
         """Intercept its calls, and apply its plan once it has one."""
-        self.model._compiled_call_impl = self._following(watcher)  # noqa: SLF001 - PyTorch's own place
+        for each in called_in(self.model):
+            each._compiled_call_impl = self._following(each, watcher)  # noqa: SLF001 - PyTorch's own place
 
     def leave(self) -> None:
-        self.model._compiled_call_impl = None  # noqa: SLF001
+        for each in called_in(self.model):
+            each._compiled_call_impl = None  # noqa: SLF001
 
-    def _following(self, watcher: Watcher) -> Callable[..., Any]:
-        original: Callable[..., Any] = self.model._call_impl  # noqa: SLF001 - what is called otherwise
-        model = self.model
+    def _following(self, model: nn.Module, watcher: Watcher) -> Callable[..., Any]:
+        original: Callable[..., Any] = model._call_impl  # noqa: SLF001 - what is called otherwise
 
         def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a model takes and returns
             # A frozen model is part of the loss, as a discriminator while the generator learns.
             is_frozen = not any(each.requires_grad for each in model.parameters())
-            if not torch.is_grad_enabled() or is_in_backward() or is_frozen:
+            if not torch.is_grad_enabled() or is_in_backward() or is_frozen or self._is_calling:
                 return original(*args, **kwargs)
-            watcher.end_step()
-            if self.applied is None and not watcher.plan(self, args, kwargs):
-                return original(*args, **kwargs)
-            watcher.begin_step(self)
+            if not 0 < self.begun < self.calls:
+                watcher.end_step()
+                if self.applied is None and not watcher.plan(self, args, kwargs):
+                    return original(*args, **kwargs)
+                watcher.begin_step(self)
+            self.begun += 1
+            self._is_calling = True
             try:
                 result = original(*args, **kwargs)
             except BaseException:
                 # The script may go on.
                 watcher.end_step()
                 raise
+            finally:
+                self._is_calling = False
             if self.is_part:
                 watcher.end_step()
             return result
@@ -184,6 +211,11 @@ class ScriptModels(dict[int, TrainedModel]):
     @property
     def applied(self) -> list[Applied]:
         return [each.applied for each in self.values() if each.applied is not None]
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """Modules that the script calls."""
+        return [part for each in self.values() for part in called_in(each.model)]
 
     @property
     def is_settled(self) -> bool:
@@ -234,14 +266,3 @@ def train_separately(models: list[nn.Module]) -> bool:
         return False
     optimizers = [each for found in known.values() for each in found]
     return all(known.values()) and len(optimizers) == len(set(optimizers))
-
-
-def too_many(used: list[Called]) -> CaptureError:
-    """Return the error of a loss that is made by several calls."""
-    names = ", ".join(type(each.module).__name__ for each in used)
-    is_one = len({id(each.model) for each in used}) < len(used)
-    right = "call it once, on both batches as one, or within" if is_one else "put what is called apart into"
-    return CaptureError(
-        f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "
-        f"one model; {right} a module that the script calls once"
-    )

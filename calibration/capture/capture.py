@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from calibration.capture.as_cuda import as_cuda
+from calibration.capture.called_models import noting_calls
 from calibration.capture.checkpointing import running_within_hooks
 from calibration.capture.chunked_loss import NOTE
 from calibration.capture.cuda.rules import Gpu
@@ -18,7 +19,6 @@ from calibration.capture.failures import about_split, failure_outside, keep_user
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.initial_storages import add_given
 from calibration.capture.iteration import Iteration, prepare, replace_tensors
-from calibration.capture.nodes import is_in_backward
 from calibration.capture.optimizers import make_states
 from calibration.capture.program import CaptureDevice, Program, precision_of
 from calibration.capture.record import Record
@@ -135,13 +135,6 @@ def _recorded(
     host = add_given(iteration, modules, storages, is_cuda=device.is_cuda)
     blame(recorder := Recorder(modules, storages, host, tape=recording))
     gradients: list[int] = []
-    returned = 0
-
-    def note_return(*_: object) -> None:
-        nonlocal returned
-        # A checkpoint runs forward again.
-        if not is_in_backward():
-            returned = len(recorder.records)
 
     def enter(phase: Phase) -> None:
         recorder.enter(phase)
@@ -149,12 +142,12 @@ def _recorded(
             found = (each.grad for each in model.parameters() if each.grad is not None)
             gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
 
-    with model.register_forward_hook(note_return), _no_collection(), recorder.recording():
+    with noting_calls(model, recorder.records) as forwards, _no_collection(), recorder.recording():
         held = iteration.run(enter)
     let_go = freed_by_program(warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records)
     numbers = recorder.finish()
     let_go = {numbers[each]: end for each, end in let_go.items()}
-    tape = recording.finish(numbers, let_go, recorder.records, returned) if recording else None
+    tape = recording.finish(numbers, let_go, recorder.records, forwards) if recording else None
     assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
     if not device.real:
         refuse_float8(recorder.records, modules.modules)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from calibration.capture.called_models import module_name
 from calibration.capture.capture import capture_with_tape
 from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
@@ -142,7 +143,7 @@ def _name(model: object) -> str:
     if isinstance(model, nn.Module):
         if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
             raise CaptureError("model: has lazy modules, expected one of which forward has run, as model(inputs), once")
-        return type(model).__name__
+        return module_name(model)
     if not callable(model):
         raise CaptureError(
             f"model: found {article(model)}, expected a torch.nn.Module, a function that makes one, or a name"

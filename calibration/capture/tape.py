@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -50,16 +51,21 @@ class Tape:
         let_go: by saved storage, the last operation at which the program itself holds it.
         aside: storages that other CUDA streams touch, that `Tensor.record_stream` lends to one, or that were written by
             something else than an operation.
-        of_model: operations of the model's forward; those after it are of the loss.
+        forwards: operations of each call of the model's forward; those between and after them are of the loss.
     """
 
     saves: tuple[Save, ...]
     unpacks: tuple[Unpack, ...]
     let_go: Mapping[int, int]
     calls: tuple[Call, ...]
-    of_model: int
+    forwards: tuple[range, ...]
     aside: frozenset[int] = frozenset()
     arrivals: tuple[Unpack, ...] = ()
+
+    @cached_property
+    def of_model(self) -> frozenset[int]:
+        """All operations of the model's forward."""
+        return frozenset(number for each in self.forwards for number in each)
 
     def without(self, storages: AbstractSet[int]) -> "Tape":
         """Return a tape in which the program holds some storages throughout, so that no plan moves them."""
@@ -128,12 +134,16 @@ class TapeRecorder:
         self.unpacks.append(Unpack(issued, save))
 
     def finish(
-        self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence[Record], of_model: int
+        self,
+        numbers: Mapping[int, int],
+        let_go: Mapping[int, int],
+        records: Sequence[Record],
+        forwards: Iterable[range],
     ) -> Tape:
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
         calls = tuple(each.call.renumbered(numbers) for each in records if each.call is not None)
-        return Tape(tuple(saves), tuple(self.unpacks), let_go, calls, of_model, aside, tuple(self.arrivals))
+        return Tape(tuple(saves), tuple(self.unpacks), let_go, calls, tuple(forwards), aside, tuple(self.arrivals))
 
 
 def freed_by_program(

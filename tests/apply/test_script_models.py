@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.nn import functional
 
-from calibration.apply.loss import DownstreamLoss
+from calibration.apply.recorded_loss import DownstreamLoss
 from calibration.apply.script_models import ScriptModels, TrainedModel, train_separately
 from calibration.capture.schemas import OperatorMode, name_of, tensors_in
 from tests.apply.models import backward

@@ -81,7 +81,8 @@ def follow_script(
     Arguments are of `vdnnsim.plan`; `notes_folder` gets a file `seen.PID` once a model is planned or missed, and
     `beyond.PID` at the end if the memory limit was exceeded.
     """
-    from calibration.apply.script import Script, finds_gpu
+    from calibration.apply.model_discovery import finds_gpu
+    from calibration.apply.script import Script
 
     if hardware == "auto" and not finds_gpu():
         _say("no GPU was found to plan for; name one by --hardware, as rtx_4090 (`vdnnsim list hardware` has all)")

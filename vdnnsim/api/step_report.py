@@ -205,7 +205,7 @@ def host_seconds(trace: "IterationTrace", schedule: "LiveSchedule", host: "Host"
     each_s = trace.host_issue_s / len(kernels)
     updates = sum(each.phase is Phase.UPDATE for each in kernels)
     plain = len(kernels) - updates - sum(each.repeat > 0 for each in kernels)
-    recomputed = len(schedule.recomputed_operations) / schedule.tape.of_model
+    recomputed = len(schedule.recomputed_operations) / len(schedule.tape.of_model)
     hooked_s = each_s * plain * (_HOOKED + _RECOMPUTING * recomputed)
     return hooked_s, hooked_s + each_s * updates
 
