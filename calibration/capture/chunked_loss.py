@@ -1,8 +1,8 @@
 """Cross entropy over slices of the tokens: logits of one slice at a time, which backward recomputes.
 
-The output layer of a model gives `Logits`, which have a shape and no memory. What the model does to them before cross
-entropy, a cast or a view that leaves the classes alone, is done to the input of the layer instead; cross entropy then
-computes slice after slice, each in a checkpoint:
+The output layer of a model gives `Logits`, which have a shape and no memory. A view that leaves the classes alone is
+done to the input of the layer instead; a cast, or what is done to each logit alone, as `tanh(logits / 30) * 30`, to the
+logits of each slice. Cross entropy then computes slice after slice, each in a checkpoint:
 
     def of_part(x, y):
         return cross_entropy(head(x).float(), y, reduction="sum")
@@ -14,6 +14,7 @@ computes slice after slice, each in a checkpoint:
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce as reduce_over
 from typing import Any, Final, Self
 
 import torch
@@ -30,12 +31,15 @@ NOTE: Final = (
 )
 _MATRIX: Final = 2
 _CASTS: Final = {torch.Tensor.float: torch.float32, torch.Tensor.double: torch.float64}
+_OF_EACH: Final = frozenset("tanh sigmoid clamp div mul add sub __mul__ __rmul__ __add__ __radd__ __sub__".split())
+"""Functions of each logit and numbers; `/` and `*` call `div` and `mul`."""
 _RESHAPES: Final = (torch.Tensor.view, torch.Tensor.reshape, torch.reshape)
 _VIEWS: Final = (torch.Tensor.flatten, torch.flatten, torch.Tensor.contiguous, torch.Tensor.__getitem__)
 _LOOKS: Final = frozenset(
     "dim element_size is_complex is_floating_point numel size __len__ __hash__ is_contiguous __format__".split()
 )
 """Methods that read no number; attributes do not either."""
+_OfLogits = Callable[[torch.Tensor], torch.Tensor]
 _CROSS_ENTROPY: Final = inspect.signature(functional.cross_entropy)
 
 
@@ -88,15 +92,17 @@ class Logits(torch.Tensor):
 
     Attributes:
         hidden: the input of the layer, in the shape of these but for the last size.
-        cast: the element type that the program asked for; None for that of the layer.
+        after: what the program does to its result, one after the other.
     """
 
     hidden: torch.Tensor
     head: _Head
-    cast: torch.dtype | None
+    after: tuple[_OfLogits, ...]
 
-    def __new__(cls, hidden: torch.Tensor, head: _Head, cast: torch.dtype | None = None) -> Self:
-        """Take the input of an output layer."""
+    def __new__(
+        cls, hidden: torch.Tensor, head: _Head, after: tuple[_OfLogits, ...] = (), cast: torch.dtype | None = None
+    ) -> Self:
+        """Take the input of an output layer, and the element type if it was cast."""
         weight = next(head.layer.parameters())
         # Of GPT-2 in transformers weights are transposed.
         classes: int = getattr(head.layer, "nf", weight.shape[0])
@@ -105,7 +111,7 @@ class Logits(torch.Tensor):
         made: Self = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - the way
             cls, (*hidden.shape[:-1], classes), dtype=cast or own, device=hidden.device, requires_grad=True
         )
-        made.hidden, made.head, made.cast = hidden, head, cast
+        made.hidden, made.head, made.after = hidden, head, after
         return made
 
     @classmethod
@@ -121,16 +127,19 @@ class Logits(torch.Tensor):
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if not isinstance(first, cls):
             raise _refused(func)
-        if func in _CASTS:
-            return cls(first.hidden, first.head, _CASTS[func])
+        cast = _CASTS.get(func)
         if func is torch.Tensor.to and len(args) == _MATRIX and isinstance(args[1], torch.dtype) and not kwargs:
-            return cls(first.hidden, first.head, args[1])
+            cast = args[1]
+        numbers = all(isinstance(each, int | float) for each in (*args[1:], *kwargs.values()))
+        if cast or (func.__name__ in _OF_EACH and numbers):
+            after = (*first.after, lambda logits: func(logits, *args[1:], **kwargs))
+            return cls(first.hidden, first.head, after, cast or first.dtype)
         if func in _RESHAPES or func in _VIEWS:
             rest = _of_hidden(first, args[1:]) if func in _RESHAPES else args[1:]
             viewed = func(first.hidden, *rest, **kwargs)
             keeps = func != torch.Tensor.__getitem__ or _is_of_rows(args[1], first.dim())
             if keeps and viewed.dim() and viewed.shape[-1] == first.hidden.shape[-1]:
-                return cls(viewed, first.head, first.cast)
+                return cls(viewed, first.head, first.after, first.dtype)
         raise _refused(func)
 
     @classmethod
@@ -174,17 +183,13 @@ def _in_chunks(
             "expected the mean or the sum of cross entropies of rows of logits"
         )
     assert isinstance(input, Logits), "it is of rows"
-    head, cast = input.head, input.cast
+    head, after = input.head, input.after
     head.is_used = True
 
     def of_part(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        logits = head(x)
+        logits = reduce_over(lambda made, each: each(made), after, head(x))
         return functional.cross_entropy(
-            logits if cast is None else logits.to(cast),
-            y,
-            ignore_index=ignore_index,
-            reduction="sum",
-            label_smoothing=label_smoothing,
+            logits, y, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
         )
 
     parts = zip(input.hidden.chunk(head.chunks), target.chunk(head.chunks), strict=True)
@@ -195,6 +200,6 @@ def _in_chunks(
 def _refused(func: object) -> CaptureError:
     name = getattr(func, "__name__", str(func))
     return CaptureError(
-        f"loss_chunks: the result of the output layer is used by {name}, expected casts, views of its rows and cross "
-        "entropy alone"
+        f"loss_chunks: the result of the output layer is used by {name}, expected casts, views of its rows, "
+        "functions of each number and cross entropy alone"
     )

@@ -189,7 +189,7 @@ class _Asking:
         self.loops.append(replays)
         found = replays.without_limit.plain(PLAIN)
         yield found
-        yield from self._grown(replays)
+        yield from self._grown(replays if any(way.fits for way in self.done) else replays.without_limit)
         # Faster kernels are worth a second capture.
         fastest = max((way.samples_per_s for way in self.done if way.fits), default=0.0)
         is_last = loop.checkpointing and not loop.in_backward and not fastest

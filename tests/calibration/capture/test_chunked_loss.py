@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -16,7 +17,12 @@ from calibration.capture.program import CaptureDevice
 from calibration.capture.request_capture import compare
 from tests.calibration.capture.programs import program
 from tests.calibration.capture.real_run import run_really
+from vdnnsim.analysis.answer import Change, Way
+from vdnnsim.api.scenarios import scenario_of_step
+from vdnnsim.dnn.training_loops import Loop
 from vdnnsim.errors import CaptureError
+from vdnnsim.report.tables.changed_loops import how_to
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.units import Precision
 
 CPU = CaptureDevice(compute_capability=None)
@@ -92,14 +98,14 @@ def test_logits_are_of_one_slice() -> None:
 
 
 def test_gradients_are_those_of_one_cross_entropy() -> None:
-    """Up to the order of sums; one of the labels is ignored."""
+    """Up to the order of sums; one of the labels is ignored, and logits are capped as by Gemma 2."""
     torch.manual_seed(0)
     model = Whole()
     found = []
     for chunks in (1, 5):
         model.zero_grad()
         with loss_in_chunks(model, chunks):
-            loss = whole_loss(model(ids()))
+            loss = whole_loss(torch.tanh(model(ids()) / 0.1) * 0.1)
         loss.backward()  # type: ignore[no-untyped-call]
         found.append([loss.detach(), *(each.grad for each in model.parameters())])
     for one, other in zip(*found, strict=True):
@@ -114,6 +120,8 @@ def test_gradients_are_those_of_one_cross_entropy() -> None:
         lambda x: x[:, :].contiguous().view(-1, x.size(-1)),
         lambda x: x.to(torch.float64).reshape((-1, 50)),
         lambda x: torch.flatten(x, end_dim=-2).double(),
+        lambda x: (torch.tanh(x.float() / 30) * 30).view(-1, 50),
+        lambda x: 2 * (x.flatten(0, 1) * 0.5 - 1).tanh() + 1,
     ],
 )
 def test_views_and_casts_of_rows(view: Callable[[Tensor], Tensor]) -> None:
@@ -128,6 +136,7 @@ def test_views_and_casts_of_rows(view: Callable[[Tensor], Tensor]) -> None:
     ("loss", "why"),
     [
         (Tensor.sum, "is used by sum"),
+        (lambda x: functional.cross_entropy((x / torch.ones(50)).view(-1, 50), LABELS), "is used by div"),
         (lambda x: functional.cross_entropy(x.transpose(1, 2), LABELS.view(4, 12)), "is used by transpose"),
         (lambda x: functional.cross_entropy(x[..., :40].flatten(0, 1), LABELS % 40), "is used by __getitem__"),
         (lambda x: functional.cross_entropy(x.view(-1, 10), LABELS.repeat(5) % 10), "is used by view"),
@@ -139,6 +148,23 @@ def test_views_and_casts_of_rows(view: Callable[[Tensor], Tensor]) -> None:
 def test_other_uses_of_logits_are_refused(loss: Any, why: str) -> None:  # noqa: ANN401
     with pytest.raises(CaptureError, match=why):
         capture(program(Whole, ids, loss, loss_chunks=2), CPU)
+
+
+class Capped(Whole):
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits as Gemma 2 caps them."""
+        return torch.tanh(super().forward(ids) / 30) * 30
+
+
+def test_printed_lines_leave_what_else_is_done_to_logits_to_the_user() -> None:
+    """Without its output layer the model would cap the input of that layer."""
+    step = vdnnsim.capture(Capped(), ids(), loss=whole_loss)
+    result = run_scenario(scenario_of_step(step, "rtx_4090", "pytorch").scenario)
+    way = Way(change=Change.POLICY, policy="pytorch(p)", batch_size=4, hardware="rtx_4090", memory_bytes=1)
+    lines = how_to(result, replace(way, loop=Loop(loss_chunks=8)))
+    cut = "# of_part = lambda x, wanted: cross_entropy(head(x), wanted, reduction='sum')"
+    assert f"{cut}  # and div, tanh and mul of your forward between" in lines
+    assert "head.forward" not in lines
 
 
 def test_a_model_without_a_cross_entropy_of_its_output_layer_is_refused() -> None:

@@ -35,6 +35,8 @@ from vdnnsim.units import GIB, MIB
 _RUN_BY: Final = "# run by: "
 _OR_BY: Final = "# or in place of the checkpoints alone, by: "
 _SCRIPT: Final = "python train.py  # your script"
+_OF_EACH_LOGIT: Final = frozenset({"tanh", "sigmoid", "clamp", "div", "mul", "add", "sub"})
+"""Operators between output layer and cross entropy that a loss in slices repeats, beside casts."""
 SEARCH: Final = "optimal"
 """Of `apply` by default."""
 
@@ -102,13 +104,13 @@ def _sliced_loss(result: ScenarioResult, loop: Loop, *, by_apply: bool) -> Itera
     if not loop.loss_chunks:
         return
     step, chunks = in_precision(step_of(result), loop), loop.loss_chunks
-    text, (head, cast) = step.program, _output_layer(step)
+    text, (head, cast, own) = step.program, _output_layer(step)
     called, _, is_logits = text.loss.removeprefix("cross_entropy(").partition(".flatten(0, -2)")
     shifts = _is_causal(step) and '"labels": ' in text.batch
     total = "sum(checkpoint(of_part, *part, use_reentrant=False) for part in parts)"
     if not head or not (is_logits or shifts):
         yield "# in your forward, of `hidden`, the input of the output layer `head`, and of labels:"
-        yield f"# of_part = lambda x, wanted: cross_entropy(head(x){cast}, wanted, reduction='sum')"
+        yield f"# of_part = lambda x, wanted: cross_entropy(head(x){cast}, wanted, reduction='sum')" + own
         yield f"# parts = zip(hidden.flatten(0, -2).chunk({chunks}), labels.flatten().chunk({chunks}))"
         yield f"# loss = {total} / labels.numel()"
         return
@@ -136,20 +138,24 @@ def _is_causal(step: CapturedStep) -> bool:
     return kind.startswith("transformers.") and kind.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def _output_layer(step: CapturedStep) -> tuple[str, str]:
-    """Return the layer whose product a cross entropy gets, and the cast between, in Python.
+def _output_layer(step: CapturedStep) -> tuple[str, str, str]:
+    """Return the layer whose product a cross entropy gets, the cast between, in Python, and words for what else is.
 
-    The layer is empty where no module computes it, the cast where there is none or autocast makes it.
+    The layer is empty where no module computes it, or where a model without it would do that to the layer's input; the
+    cast where there is none or autocast makes it.
     """
     of_forward = [each for each in step.operations if each.phase is Phase.FORWARD]
     end = next((at for at, each in enumerate(of_forward) if "_log_softmax" in each.name), 0)
-    product = next((each for each in reversed(of_forward[:end]) if isinstance(each.work, ProductWork)), None)
-    if product is None:
-        return "", ""
+    at = next((at for at in reversed(range(end)) if isinstance(of_forward[at].work, ProductWork)), None)
+    if at is None:
+        return "", "", ""
+    product, between = of_forward[at], [each.name.split(".")[1].rstrip("_") for each in of_forward[at:end]]
+    own = [each for each in dict.fromkeys(between) if each in _OF_EACH_LOGIT]
     module = step.modules[product.module]
     is_widened = of_forward[end].element_type == "float32" != product.element_type and not step.precision.autocast
-    is_layer = module.kind.endswith(("Linear", "Conv1D")) and module.path
-    return _in_python(module.path) if is_layer else "", ".float()" if is_widened else ""
+    is_layer = module.kind.endswith(("Linear", "Conv1D")) and module.path and not own
+    words = f"  # and {listed(own)} of your forward between" if own else ""
+    return _in_python(module.path) if is_layer else "", ".float()" if is_widened else "", words
 
 
 def _checkpointed(result: ScenarioResult) -> Iterator[str]:
