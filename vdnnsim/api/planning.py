@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     model: Any,  # noqa: ANN401  # a torch.nn.Module
-    inputs: Any,  # noqa: ANN401
+    inputs: Any = None,  # noqa: ANN401
     *,
     hardware: str = "auto",
     memory: str | None = None,
@@ -124,10 +124,10 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.memory.choices import preallocated
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
-    if isinstance(model, type) or not hasattr(model, "parameters"):
+    if isinstance(model, type) or not callable(getattr(model, "parameters", None)):
         raise CaptureError(
-            f"model: found {article(model)}, expected the torch.nn.Module that the loop trains; a name, or a function "
-            "that makes one, is for `vdnnsim.capture`"
+            f"model: found {article(model)}, expected the torch.nn.Module that the loop trains, and its inputs; a "
+            "name, or a function that makes one, is for `vdnnsim.capture`, a captured step for `vdnnsim.simulate`"
         )
     refuse_compiled(model)
     model = unwrapped(model) if was_made_by_compile(model) else model

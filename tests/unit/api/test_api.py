@@ -163,6 +163,8 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
         (lambda step: SIMULATE(step, "rtx_4090", policy=[]), "policy: found none"),
         (lambda step: SIMULATE(step, "rtx_4090", time_limit="soon"), "time_limit: found 'soon'"),
         (lambda _: vdnnsim.plan(net(), torch.ones(8, 3), hardware="rtx_4090", memory="20"), "memory: found '20'"),
+        (vdnnsim.plan, "model: found a Captured, expected the torch.nn.Module that the loop trains, and its inputs"),
+        (lambda _: vdnnsim.plan(net(), hardware="rtx_4090"), "inputs are missing, expected a tensor"),
         (lambda step: SIMULATE(step, "rtx_4090")["optimal"], "'optimal' is not one policy of this result"),
         (lambda step: SIMULATE(step, "rtx_4090").write("x.html"), "expected a folder"),
         (lambda _: CAPTURE(net, torch.ones(8, 3), optimizer=3), "optimizer: found an object of int"),
