@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from calibration.kernels.described_gpus import GPUS, SM_86, SM_89, SM_90, Board, Limits, properties_of
@@ -13,7 +13,8 @@ from vdnnsim.cost.rate_origins import rate_origins
 from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import quote
-from vdnnsim.hardware.server import Host, Link, Origin, Server
+from vdnnsim.hardware.figures import stated_number
+from vdnnsim.hardware.server import Figure, Host, Link, Origin, Server
 from vdnnsim.units import MIB, ElementType
 
 ASSUMED_CONTEXT_BYTES: Final = 500 * MIB
@@ -36,6 +37,7 @@ _SHARED_MEMORY_KIB: Final = {
 }  # fmt: skip
 """Of a multiprocessor, by compute capability times 100; same source."""
 _CERTAINTY: Final = (Origin.MEASURED, Origin.FITTED, Origin.PAPER, Origin.ASSUMED, Origin.DATASHEET)
+_UNKNOWN: Final = "unknown"
 _Fractions = tuple[dict[ElementType, float], dict[ElementType, float], float]
 
 
@@ -167,11 +169,28 @@ def card_of(server: Server) -> Card:
 
 def compute_capability(server: Server) -> tuple[int, int] | None:
     """Return the compute capability of a machine's GPU, or None if unknown."""
+    found = capability_figure(server)
+    # Major and minor number, of which no minor one has had two digits.
+    major, minor = divmod(0 if found.text == _UNKNOWN else round(10 * stated_number(found)), 10)
+    return (major, minor) if major else None
+
+
+def capability_figure(server: Server) -> Figure:
+    """Return the compute capability of a machine's GPU: as stated, measured, of its name, or of what it extends."""
+    path, name = "gpu.compute_capability", server.gpu.name
+    if stated := next((each for each in server.figures if each.path == path), None):
+        return stated
+    if re.fullmatch(r"\d{1,2}\.\d", measured := dict(server.provenance).get("compute_capability", "")):
+        return Figure(path, measured, Origin.MEASURED, "of the GPU that was measured")
     try:
-        major, _, minor = card_of(server).compute_capability.partition(".")
+        version = _properties(server)["deviceVer"]
     except ProfileError:
-        return None
-    return int(major), int(minor)
+        if server.extends is None:
+            return Figure(path, _UNKNOWN, Origin.ASSUMED, f"no card called {name} is known; expected it to be stated")
+        found = capability_figure(server.extends)
+        return replace(found, origin=Origin.ASSUMED, source=f"as {server.extends.name}, which {server.name} extends")
+    assert isinstance(version, int), "cuDNN takes a number"
+    return Figure(path, f"{version // 100}.{version // 10 % 10}", Origin.DATASHEET, f"of {name}")
 
 
 def launch_s(server: Server) -> float:
@@ -197,7 +216,7 @@ def _properties(server: Server) -> Mapping[str, object]:
             )
             return properties_of(chip.limits, board)
     raise ProfileError(
-        f"{server.name}: the chip of {quote(name)} is unknown, and so are its compute capability, clocks and caches; "
+        f"{server.name}: the chip of {quote(name)} is unknown, and so are its clocks and caches; "
         "calibration/pretend/card.py has one line for each chip"
     )
 

@@ -187,7 +187,9 @@ def _capability_of(hardware: str) -> tuple[int, int]:
 
     capability = compute_capability(profile_named(hardware, Path()).server)
     if capability is None:
-        raise CaptureError(f"hardware: the compute capability of {hardware} is unknown")
+        raise CaptureError(
+            f"hardware: the compute capability of {hardware} is unknown; expected it in the `gpu` of its profile"
+        )
     return capability
 
 

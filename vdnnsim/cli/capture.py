@@ -65,7 +65,9 @@ def capture(
     if hardware is not None:
         capability = compute_capability(load_profile(find_profile(hardware, Path())).server)
         if capability is None:
-            raise InputError(f"--hardware: the compute capability of {hardware} is unknown")
+            raise InputError(
+                f"--hardware: the compute capability of {hardware} is unknown; expected it in the `gpu` of its profile"
+            )
         request = msgspec.structs.replace(request, compute_capability=capability)
     path = Path(f"{request.short_name}{SUFFIX}") if out is None else out
     paths = [path]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 KEPT: Final = "vdnnsim.kept"
 """Key of what a command has kept for the next one, in the meta of its context."""
+_UNKNOWN: Final = "vdnnsim.unknown_capability"
+"""Key of the machines whose unknown compute capability was noticed."""
 _DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
 
 
@@ -47,13 +49,23 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
 
 
 def for_card(request: "Request", server: "Server") -> "Request":
-    """Return a request for the card of a machine, unchanged where its compute capability is unknown."""
+    """Return a request for the card of a machine, unchanged, with a notice, where its compute capability is unknown."""
     import msgspec
 
     from calibration.pretend.card import compute_capability
 
-    capability = compute_capability(server)
-    return msgspec.structs.replace(request, compute_capability=capability) if capability else request
+    if capability := compute_capability(server):
+        return msgspec.structs.replace(request, compute_capability=capability)
+    context = click.get_current_context(silent=True)
+    if context is not None and server.name not in context.meta.setdefault(_UNKNOWN, []):
+        context.meta[_UNKNOWN].append(server.name)
+        taken = "{}.{}".format(*request.compute_capability)
+        click.echo(
+            f"{server.name}: its compute capability is unknown, so the model is captured for {taken}; state "
+            "`compute_capability` of its `gpu`",
+            err=True,
+        )
+    return request
 
 
 def captured_with_notice(requests: "Sequence[Request]", *, process: "Capturing | None" = None) -> "list[CapturedStep]":

@@ -156,7 +156,10 @@ def _list_cards(words: Sequence[str], output: Output) -> None:
 
 
 def _list_sources(server: "Server", output: Output) -> None:
-    rows = [(each.path, each.text, each.origin.value, each.source) for each in server.figures]
+    from calibration.pretend.card import capability_figure
+
+    figures = dict.fromkeys((*server.figures, capability_figure(server)))
+    rows = [(each.path, each.text, each.origin.value, each.source) for each in figures]
     if server.kernels is not None:
         source = "; ".join((server.kernels.table.name, *(f"{key} {text}" for key, text in server.provenance)))
         rows.append(("kernels", "", "", f"{_timed_by(server)}: {source}"))

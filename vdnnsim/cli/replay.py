@@ -27,6 +27,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.files.packaged import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
+    from vdnnsim.hardware.server import Server
     from vdnnsim.policies.interface import Policy
 
 _ALL = "all"
@@ -80,12 +81,18 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
 
     A scenario, a study, a hardware profile or a captured step.
     """
+    from calibration.pretend.card import capability_figure
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.check import check_file
     from vdnnsim.study.read import check_study, is_study
 
-    checked = check_study if not file.name.endswith(SUFFIX) and is_study(file) else check_file
-    write_result(checked(file, policies_with(policy_modules)) + "\n")
+    def capability(server: "Server") -> str:
+        found = capability_figure(server)
+        return f"compute capability {found.text}, {found.source}"
+
+    types = policies_with(policy_modules)
+    studies = not file.name.endswith(SUFFIX) and is_study(file)
+    write_result((check_study(file, types) if studies else check_file(file, types, capability)) + "\n")
 
 
 @click.command()

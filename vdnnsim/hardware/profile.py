@@ -212,6 +212,7 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
         provenance=read_provenance(top["provenance"]) if "provenance" in top else (),
         topology=topology,
         hosts=read_hosts(top["hosts"], topology) if "hosts" in top else None,
+        extends=None if base is None else base.server,
     )
     server = without_foreign_fits(server, lambda other: _machine(other, path))
     server = server if base is None else inherited(server, base.server)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final
@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from vdnnsim.hardware.copies import MeasuredCopies
 from vdnnsim.hardware.stated_figure import (
     BYTE_ENERGY,
+    CAPABILITY,
     FLOP_ENERGY,
     FRACTION,
     GRANULE,
@@ -69,6 +70,9 @@ class Gpu:
     eager_context_bytes: Annotated[int, Stated("context_eager", MEMORY, "with all kernels loaded", decides=False)] = 0
     handle_bytes: Annotated[int, Stated("handle", MEMORY, "each further handle of cuDNN")] = 0
     l2_bytes: Annotated[int, Stated("l2", MEMORY, "second-level cache")] = 0
+    compute_capability: Annotated[
+        float | None, Stated("compute_capability", CAPABILITY, "for which models are captured", decides=False)
+    ] = None
 
     def framework_bytes(self, handles: int) -> int:
         """Process memory beside tensors, with so many handles beyond the first."""
@@ -190,6 +194,7 @@ class Server:
         topology: None for a machine with one GPU on a link of its own.
         hosts: servers of the kind that are a cluster, joined by their network cards; None for as many as ranks need.
         provenance: hardware and software of the measurement, as (name, text).
+        extends: the machine that it extends; None where its profile stands alone.
     """
 
     name: str
@@ -204,6 +209,7 @@ class Server:
     topology: Topology | None = None
     cost_model_kind: str = DEFAULT_COST_MODEL
     hosts: int | None = None
+    extends: "Server | None" = field(default=None, repr=False, compare=False)
 
     @property
     def gpu_count(self) -> int:

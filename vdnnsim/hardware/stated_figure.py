@@ -33,6 +33,7 @@ WATTS: Final = Range(Dimension.WATTS, 0, 1e5, "0 W to 100 kW", "250 W")
 FLOP_ENERGY: Final = Range(Dimension.JOULES_PER_FLOP, 0, 1, "0 J/FLOP to 1 J/FLOP", "15 pJ/FLOP")
 BYTE_ENERGY: Final = Range(Dimension.JOULES_PER_BYTE, 0, 1, "0 J/B to 1 J/B", "80 pJ/B")
 UNITS: Final = Range(Dimension.COUNT, 1, 1e6, "1 to 1000000", "132")
+CAPABILITY: Final = Range(Dimension.COUNT, 3, 99, "3 to 99", "9.0")
 FRACTION: Final = Range(Dimension.COUNT, 0.001, 1, "0.001 to 1", "0.9")
 PARAMETER: Final = Range(Dimension.COUNT, 0, 1e6, "0 to 1000000", "0.75")
 """Of a cost model; `parameter_range` narrows it by the name."""

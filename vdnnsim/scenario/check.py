@@ -1,6 +1,7 @@
 """`vdnnsim check`: one line on a scenario, profile or captured step, without a replay."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from vdnnsim.cost.kernel_table import describe_kernels, read_measured_kernels
@@ -21,8 +22,8 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes
 
 
-def check_file(path: Path, policy_types: PolicyTypes) -> str:
-    """Return one line about a valid scenario, profile or captured step.
+def check_file(path: Path, policy_types: PolicyTypes, of_machine: Callable[[Server], str] = lambda _: "") -> str:
+    """Return one line about a valid scenario, profile, with what `of_machine` knows of it, or captured step.
 
     Raises:
         InputError: something in the file is wrong.
@@ -30,7 +31,7 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     if path.name.endswith(SUFFIX):
         return _check_step(path)
     if kind_of(read_yaml(path, InputError).root) is FileKind.PROFILE:
-        return _check_profile(path)
+        return _check_profile(path, of_machine)
     scenario = read_scenario(path, policy_types)
     labels, misfits = ", ".join(policy.label for policy in scenario.policies), refuse_misfits(path, scenario)
     workload = scenario.workload
@@ -83,12 +84,13 @@ def _check_step(path: Path) -> str:
     )
 
 
-def _check_profile(path: Path) -> str:
+def _check_profile(path: Path, of_machine: Callable[[Server], str]) -> str:
     server = checked_profile(path).server
     origins = Counter(figure.origin.value for figure in server.figures)
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
     machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"
     parts = [f"{file_name(path)}: a hardware profile: {machine}", f"{len(server.figures)} figures: {counted}"]
+    parts += filter(None, (of_machine(server),))
     if server.is_pretended:
         parts.append("of a pretended GPU with given times: nothing was measured on a card")
     if server.kernels is not None:

@@ -6,13 +6,19 @@ from pathlib import Path
 import pytest
 
 from calibration.pretend.build import Runtime, TorchBuild
-from calibration.pretend.card import ASSUMED_CONTEXT_BYTES, card_of, operator_rates
+from calibration.pretend.card import (
+    ASSUMED_CONTEXT_BYTES,
+    capability_figure,
+    card_of,
+    compute_capability,
+    operator_rates,
+)
 from calibration.pretend.environment import Clock, Copies, environment
 from tests.machines import shipped_server
 from tests.toy import server_with
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import shipped_profiles
-from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.profile import read_profile, shipped_profiles
+from vdnnsim.hardware.server import Figure, Origin, Server
 from vdnnsim.units import KIB, MIB, ElementType
 
 # Tables of compute capabilities in the CUDA C++ programming guide, appendix "compute capabilities".
@@ -81,6 +87,35 @@ def test_contexts_and_cards_that_are_refused() -> None:
     del narrow[ElementType.FLOAT32]
     with pytest.raises(ProfileError, match=r"h100_sxm: .*peak of float32"):
         card_of(replace(h100, gpu=replace(h100.gpu, flop_per_s=narrow)))
+
+
+def test_the_compute_capability_is_stated_measured_of_the_name_or_of_what_is_extended(tmp_path: Path) -> None:
+    """A future card that extends an H200 is of 9.0, whatever its name, and so is one that extends that one.
+
+    An RTX 5090 is of 12.0 though its profile extends that of an RTX 4090, of 8.9.
+    """
+
+    def figure(gpu: str, above: str = "h200", name: str = "mine") -> Figure:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f"schema_version: 1\nextends: {above}\nname: {name}\ndescription: x\ngpu: {gpu}\n", "utf-8")
+        found = capability_figure(server := read_profile(path))
+        assert compute_capability(server) == tuple(map(int, found.text.split(".")))
+        return found
+
+    inherited = figure("{name: Future 300}")
+    assert (inherited.text, inherited.origin, inherited.source) == (
+        "9.0",
+        Origin.ASSUMED,
+        "as h200, which mine extends",
+    )
+    assert figure("{name: Future 400}", "mine", "next").text == "9.0"
+    stated = "{name: Future 300, compute_capability: {value: 10.3, origin: datasheet, source: CUDA's guide}}"
+    assert figure(stated).source == "CUDA's guide"
+    assert compute_capability(server("rtx_5090")) == (12, 0)
+    odd = replace(server("h200"), gpu=replace(server("h200").gpu, name="Odd card"))
+    assert (compute_capability(odd), capability_figure(odd).text) == (None, "unknown")
+    measured = capability_figure(replace(odd, provenance=(("compute_capability", "7.5"),)))
+    assert (measured.text, measured.origin) == ("7.5", Origin.MEASURED)
 
 
 def test_inherited_preloads_and_paths_come_last(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def test_a_model_is_captured_for_the_card_of_a_profile(folder: Path, monkeypatch
     assert read_captured_step(folder / "net.step.json")[0].device == "cuda 8.0"
     assert refused(*words, "--real").startswith("--hardware: found with real tensors")
     monkeypatch.setattr("calibration.pretend.card.compute_capability", lambda _: None)
-    assert refused(*words) == "--hardware: the compute capability of a100_40gb is unknown"
+    assert refused(*words) == (
+        "--hardware: the compute capability of a100_40gb is unknown; expected it in the `gpu` of its profile"
+    )
 
 
 @pytest.mark.parametrize(

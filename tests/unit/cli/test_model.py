@@ -16,6 +16,7 @@ from vdnnsim.cli import cli
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError, InputError
+from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.units import Precision
 
 MODEL = ("--model", "timm:chain", "--batch", "4", "--hardware")
@@ -51,6 +52,16 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
     assert manifest["captured"]["model"] == "chain"
     assert manifest["advice"] == []
     assert manifest["inputs"][0]["name"] == "timm:chain, captured"
+
+
+def test_a_card_of_unknown_compute_capability_is_named(asked: list[Request]) -> None:
+    """A profile that extends nothing and has a name that no card has: the default card is captured, with a notice."""
+    text = (shipped_folder(PROFILES) / "a40.yaml").read_text(encoding="utf-8")
+    Path("odd.yaml").write_text(text.replace("NVIDIA A40", "Odd").replace("name: a40", "name: odd"), encoding="utf-8")
+    done = vdnnsim("run", *MODEL, "odd.yaml", "--image", "1x2x2", "--policy", "pytorch", "--policy", "save_on_cpu")
+    assert done.stderr.count("odd: its compute capability is unknown, so the model is captured for 8.9; ") == 1
+    assert {each.compute_capability for each in asked} == {(8, 9)}
+    assert "; compute capability unknown, no card called Odd is known; " in vdnnsim("check", "odd.yaml").stdout
 
 
 @pytest.mark.usefixtures("asked")

@@ -30,7 +30,7 @@ def test_a_figure_knows_its_key_its_field_and_whether_it_may_be_left_out() -> No
     assert found == [("gpu.memory", "memory_bytes", True, True), ("power.link", "joules_per_link_byte", False, False)]
     assert keys_of(Gpu) == (
         ["memory", "dram_bandwidth", "multiprocessors", "granule", "peak"],
-        ["context", "context_eager", "handle", "l2"],
+        ["context", "context_eager", "handle", "l2", "compute_capability"],
     )
     assert keys_of(TopologyLink) == (["down", "up", "latency"], ["kept_down", "kept_up", "nccl"])
     # Names of element types are known, those of parameters free, types of links are named by the profile.
