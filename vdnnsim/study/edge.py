@@ -9,6 +9,9 @@ from vdnnsim.scenario.read import LARGEST_BATCH
 
 _ALWAYS_ESTIMATED: Final = 4
 """Estimates that are used even if they do not halve the interval; linear needs take no more."""
+BEYOND: Final = 1.25
+TRIED_BEYOND: Final = 12
+"""How many larger batches are tried where memory may shrink as batches grow, and up to what multiple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,27 @@ def find_edge(
             estimate = 2 * low if high > largest else (low + high) // 2
         batch = min(max(estimate, low + 1), high - 1)
     return low, high
+
+
+def beyond(need: Callable[[int], Need | None], batch: int, largest: int, deadline: Deadline = NEVER) -> tuple[int, int]:
+    """Return a batch as `find_edge` does, not less than one that fits, where memory may shrink as batches grow.
+
+    So does what PyTorch's allocator reserves. `TRIED_BEYOND` batches up to `BEYOND` times as large are tried, evenly
+    apart, and again above each that fits.
+    """
+
+    def fits(one: int) -> bool:
+        return one <= largest and not deadline.is_over and (needed := need(one)) is not None and needed.fits
+
+    while True:
+        step = max(1, int((BEYOND - 1) * batch) // TRIED_BEYOND)
+        found = next((each for each in range(batch + TRIED_BEYOND * step, batch, -step) if fits(each)), None)
+        if found is None and not fits(batch + 1):
+            return batch, batch + 1
+        batch, above = found or batch + 1, (found or batch) + step
+        while above - batch > 1:
+            middle = (batch + above) // 2
+            batch, above = (middle, above) if fits(middle) else (batch, middle)
 
 
 def _where_full(known: dict[int, Need], last: int) -> int | None:

@@ -6,7 +6,8 @@ needs grew linearly, or, where that does not converge, the middle of the interva
 
 The answer is checked by real trials: the batch fits, and with one image more the policy's plan does not. Otherwise the
 policy decides by durations of trials, and the search is repeated with real ones. If memory grows with the batch, no
-larger batch fits. It need not: another convolution algorithm may be fastest at a larger batch and need less workspace.
+larger batch fits. It need not: another convolution algorithm may be fastest at a larger batch and need less workspace,
+and PyTorch's allocator may reserve less for a larger one. So of a captured model larger ones are tried, too (`beyond`).
 
 A deadline is divided equally among the policies, and a part of each share is kept for the real trials. At the deadline
 the answer is the largest batch that fitted and the least that did not. Policies that search end with their share; one
@@ -34,7 +35,7 @@ from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
-from vdnnsim.study.edge import Need, find_edge
+from vdnnsim.study.edge import Need, beyond, find_edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ def _surely(simulators: "Simulators", policy: Policy, found: LargestBatch, deadl
 
     most = found.batch_size // multiple
     batch, more = find_edge(need, max(1, most * certain // gpu.memory_bytes), most, deadline)
+    if batch and more == batch + 1 and simulators.may_shrink:
+        batch, more = beyond(need, batch, most, deadline)
     untried = multiple * more if more > batch + 1 else None
     return LargestBatch(policy.label, multiple * batch, None, None, untried=untried)
 
@@ -172,6 +175,11 @@ class Simulators:
         """Return those of a scenario at any batch; a search begins at the scenario's own."""
         batches = Sizes(scenario.workload_of, scenario.workload.batch_size, LARGEST_BATCH)
         return cls(scenario, ServerCosts(scenario.server), batches)
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether a larger batch may take less memory, as of a captured model; lengths may need a capture each."""
+        return self.sizes.by_batch and self.scenario.captured is not None
 
     def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
@@ -246,6 +254,8 @@ def _edge(simulators: Simulators, policy: Policy, deadline: Deadline, *, placed:
         return needed if needed.fits or not deadline.is_over else None
 
     batch, more = find_edge(need, guess, sizes.largest // multiple, deadline)
+    if batch and more == batch + 1 and simulators.may_shrink and policy.decided_by is DecidedBy.COSTS:
+        batch, more = beyond(need, batch, sizes.largest // multiple, deadline)
     return multiple * batch, multiple * more
 
 

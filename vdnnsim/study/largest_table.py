@@ -17,6 +17,7 @@ from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percent, rate_cells
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.edge import BEYOND, TRIED_BEYOND
 from vdnnsim.study.largest_batch import LargestBatch, Simulators, largest_sizes, surely_largest
 from vdnnsim.study.longest_sequence import longest_sequences
 
@@ -86,7 +87,9 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
     if asked.captured is not None:
         margin = f"`{what}` fits if simulated peaks are right; they may be {share} too low"
         if surely:
-            margin += f": `{left[0]}` is the {what.split()[0]} that `run` calls fitting"
+            margin += f": `{left[0]}` is the {what.split()[0]} found that `run` calls fitting"
+        tried = "" if longest else f"{TRIED_BEYOND} up to {BEYOND:g} times as large were tried, and "
+        margin += f"; reserved memory may shrink as {'sequences' if longest else 'batches'} grow: {tried}others may fit"
         findings = *findings, margin
     size = f"batch {asked.workload.batch_size}, longest sequence" if longest else f"largest batch of {sample.names}"
     answer = titled_table(caption(asked, size), table, notes, (*findings, *filter(None, [made])))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.study.edge import Need, find_edge
+from vdnnsim.study.edge import Need, beyond, find_edge
 
 
 @st.composite
@@ -63,3 +63,25 @@ def test_on_a_line_four_batches_are_enough(edge: int) -> None:
 def test_useless_shares_cost_no_more_than_twice_a_bisection() -> None:
     """Memory that is always just full: 20 doublings, then 20 halvings, each behind an estimate that was of no use."""
     assert tried(1, 600_000, lambda batch: 1.0 if batch <= 600_000 else 1.0 + 1e-9 * batch) <= 4 + 20 + 2 * 20
+
+
+@pytest.mark.parametrize(("hole", "largest", "edge"), [(144, 10_000, 152), (144, 150, 150), (148, 10_000, 152)])
+def test_larger_batches_are_tried_where_memory_shrinks(hole: int, largest: int, edge: int) -> None:
+    """Up to 152 images fit, but for one number. From 143 on a quarter more in 12 steps of two is 167, 165, ..., 145.
+
+    151 is the first to fit, then 152 of these between it and 153; above it each third is tried, and none fits.
+    """
+    tried: list[int] = []
+
+    def need(batch: int) -> Need:
+        tried.append(batch)
+        return Need(batch <= 152 and batch != hole, batch / 152)
+
+    assert beyond(need, 143, largest) == (edge, edge + 1)
+    assert max(tried) <= min(largest, 152 + 12 * 3)
+
+
+def test_of_small_batches_each_is_tried() -> None:
+    """None of 3 to 14 fits, so the answer stays; with 9 that fits it is 9."""
+    assert beyond(lambda batch: Need(batch < 3, 1.0), 2, 100) == (2, 3)
+    assert beyond(lambda batch: Need(batch in (1, 2, 9), 1.0), 2, 100) == (9, 10)
