@@ -1,11 +1,13 @@
 """Finds precision, optimizers and memory of a model that a script trains."""
 
 import gc
+import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.wrapped import is_sharded, refuse_compiled
@@ -63,6 +65,31 @@ def has_untrained(models: list[nn.Module]) -> bool:
     # It may be garbage.
     gc.collect()
     return is_there()
+
+
+class UpdateWatch:
+    """Says once where an optimizer trains a model without a plan, as one that begins after the others were planned.
+
+    `planned` returns the planned models; none while there are more to come.
+    """
+
+    def __init__(self, planned: Callable[[], Iterable[nn.Module]], say: Callable[[str], object]) -> None:
+        self._planned, self._say = planned, say
+        self._seen = weakref.WeakSet[torch.optim.Optimizer]()
+        self._has_told = False
+        self.leave = register_optimizer_step_post_hook(self._updated).remove
+
+    def _updated(self, optimizer: torch.optim.Optimizer, _: object, __: object) -> None:
+        if self._has_told or optimizer in self._seen or not (models := [*self._planned()]):
+            return
+        self._seen.add(optimizer)
+        own = _parameters(optimizer)
+        if own.isdisjoint(id(parameter) for each in models for parameter in each.parameters()):
+            self._has_told = True
+            self._say(
+                f"{type(optimizer).__name__} updates {len(own)} parameters of a model that has no plan, for it was not "
+                "trained before the first plan was made; its steps run without one"
+            )
 
 
 def _optimizers() -> list[torch.optim.Optimizer]:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from calibration.apply.loss_recorder import LossRecorder
 from calibration.apply.model_discovery import (
     LossGraph,
+    UpdateWatch,
     is_updated_in_backward,
     optimizers_of,
     planned_name,
@@ -67,6 +68,7 @@ class Script:
         self._backward, self._grad, self._compile = torch.autograd.backward, torch.autograd.grad, torch.compile
         self._step: tuple[AbstractContextManager[Any], TrainedModel] | None = None
         self._models = ScriptModels()
+        self._updates: list[UpdateWatch] = []
         self._has_refused = False
 
     def watch(self) -> None:
@@ -77,6 +79,7 @@ class Script:
             self._watching.callback(handle.remove)
         torch.autograd.backward, torch.autograd.grad = self._runs_backward, self._runs_grad
         torch.compile = self._compiled
+        self._updates.append(UpdateWatch(self._models.planned, self._say))
 
     def leave(self) -> None:
         self._watching.close()
@@ -85,6 +88,8 @@ class Script:
         self._eagerly.close()
         torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
         torch.compile = self._compile
+        while self._updates:
+            self._updates.pop().leave()
 
     @property
     def missed(self) -> str:

@@ -222,6 +222,10 @@ class ScriptModels(dict[int, TrainedModel]):
         """Whether no more plans will be made."""
         return len(self.applied) == len(self) or (bool(self.applied) and self.waited >= _PATIENCE)
 
+    def planned(self) -> list[nn.Module]:
+        """Return the models that have a plan; none while more plans will be made."""
+        return [each.model for each in self.values() if each.applied is not None] if self.is_settled else []
+
     def note_outer(self, models: Iterable[nn.Module]) -> None:
         """Note models whose backward follows that of another."""
         self._outer.update(map(id, models))

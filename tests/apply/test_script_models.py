@@ -186,3 +186,17 @@ def test_downstream_loss() -> None:
     assert taken == [100]
     with pytest.raises(CaptureError, match="nothing of it has gradients"):
         DownstreamLoss()(torch.ones(3))
+
+
+def test_a_model_that_begins_after_the_first_plan_is_said_to_have_none() -> None:
+    """Its optimizer is made with it, so that nothing waits for it; the line is said once of its three updates."""
+    with watched() as script:
+        for model in (nn.Linear(4, 2), nn.Linear(4, 2)):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                backward(model(torch.randn(8, 4)).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+    assert len(script.plans) == 1
+    (said,) = script.said[1:]
+    assert said.startswith("SGD updates 2 parameters of a model that has no plan")
