@@ -88,13 +88,19 @@ def test_checkpoints_gather_tokens_again() -> None:
 
 
 def test_a_model_says_how_it_is_split() -> None:
-    """Of 8 x 16 numbers of the tied weight a rank has a half, of a block's 2,128 all but 16 of the second bias."""
+    """Of 8 x 16 numbers of the tied weight a rank has a half, of a block's 2,128 all but 16 of the second bias.
+
+    Its two gradients are `DTensor`s, of which autograd sums none in place.
+    """
     step = captured("tp=2,sp=never", make_model=Planned)
 
     given = [each for each in step.storages if each.given and each.kind is BufferKind.WEIGHTS]
     assert sum(each.nbytes for each in given) == 4 * (8 * 16 // 2 + 2 * ((2128 - 16) // 2 + 16))
     assert [each.name for each in given].count("table.weight") == 1
     assert step.parameters == 8 * 16 + 2 * 2128
+    sums = [each for each in step.operations if each.phase is B and each.name.startswith("aten.add")]
+    tied = [each for each in sums if step.storages[step.tensors[each.operands[0].memory].storage].nbytes == 4 * 8 * 8]
+    assert [each.name for each in tied] == ["aten.add.Tensor"]
 
 
 class Gathered(Decoder):
