@@ -87,17 +87,19 @@ def rank_times(traces: Sequence[IterationTrace]) -> RankTimes:
 
 
 def _waits(trace: IterationTrace) -> Iterator[tuple[Awaited, float]]:
+    # No stall has collectives behind the last kernel, as the broadcasts of `zero1`, but one before the host's update.
+    behind, done_s = list[tuple[Awaited, float]](), max(span.end_s for span, _ in trace.kernels)
+    for span in sorted(_collectives(trace), key=lambda each: each.end_s):
+        if span.end_s > done_s:
+            behind.append((_kind(trace, span.operation), span.end_s - done_s))
+            done_s = span.end_s
+    yield from behind
     for stall in trace.stalls:
         kind: Awaited = stall.cause
         if stall.cause is StallCause.COMMUNICATION and stall.waited_for is not None:
             kind = _kind(trace, stall.waited_for)
-        yield kind, stall.end_s - stall.start_s
-    # No stall has what is behind the last kernel, as the broadcasts of `zero1`.
-    done_s = max(span.end_s for span, _ in trace.kernels)
-    for span in sorted(_collectives(trace), key=lambda each: each.end_s):
-        if span.end_s > done_s:
-            yield _kind(trace, span.operation), span.end_s - done_s
-            done_s = span.end_s
+        begin_s = max(stall.start_s, done_s) if stall.cause is StallCause.ON_HOST else stall.start_s
+        yield kind, stall.end_s - begin_s
 
 
 def _kind(trace: IterationTrace, position: int) -> Awaited:

@@ -57,11 +57,13 @@ def test_a_copy_from_the_buffer_of_a_collective_is_waited_for_as_that() -> None:
 
 
 def test_an_update_on_the_host_is_an_update_that_is_waited_for_and_no_collective() -> None:
-    """From 2 to 4.5 s, for which the GPU waits."""
-    update = of_kind(CollectiveKind.ON_HOST)
-    wait = Stall(2.0, 4.5, StallCause.ON_HOST, 0, 0)
+    """From 2 to 4.5 s, for which the GPU waits; for a reduction until 2.5 s, where one is before the update."""
+    update, wait = of_kind(CollectiveKind.ON_HOST), Stall(2.0, 4.5, StallCause.ON_HOST, 0, 0)
     found = rank_times((rank((update, 2.0, 4.5), stalls=(wait,)),))
     assert (found.update_s, found.offload_s, found.communication_s, found.other_s) == (2.5, 2.5, 0.0, 0.5)
+    reduction = of_kind(CollectiveKind.REDUCE_SCATTER)
+    found = rank_times((rank((reduction, 1.5, 2.5), (update, 2.5, 4.5), stalls=(wait,)),))
+    assert (found.reduce_s, found.offload_s, found.other_s) == (0.5, 2.0, 0.5)
 
 
 def test_a_stage_that_is_done_waits_for_the_others() -> None:
