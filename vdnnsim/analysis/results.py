@@ -19,6 +19,7 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.trace import IterationTrace, ServerTrace
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_bytes, format_seconds
 
 
@@ -55,6 +56,16 @@ class Setup:
         """Memory in which a simulated peak surely fits: of a captured model even if it is as low as peaks may be."""
         memory_bytes = self.server.gpu.memory_bytes
         return memory_bytes if self.captured is None else certain_bytes(memory_bytes)
+
+
+def needed_bytes(plan: TrainingPlan, allocated: int, reserved: int, gpu: Gpu, memory_model: MemoryChoice) -> int:
+    """Return the process memory without what a reservation leaves free: where one is made ahead, of its blocks."""
+    return gpu.framework_bytes(plan.handles) + (allocated if _reserves_ahead(plan, memory_model) else reserved)
+
+
+def _reserves_ahead(plan: TrainingPlan, memory_model: MemoryChoice) -> bool:
+    settings = settings_of(plan.memory_model or memory_model)
+    return settings is not None and settings.preallocated
 
 
 class Shortage(Enum):
@@ -101,15 +112,12 @@ class PolicyResult:
         return process_bytes(self.trace, gpu)
 
     def needed_bytes(self, gpu: Gpu, memory_model: MemoryChoice) -> int:
-        """Return the process memory without what a reservation leaves free: where one is made ahead, of its blocks."""
-        if not self.reserves_ahead(memory_model):
-            return self.held_bytes(gpu)
-        return self.metrics.allocated_bytes + gpu.framework_bytes(self.trace.plan.handles)
+        allocated, reserved = self.metrics.allocated_bytes, self.trace.pool_bytes
+        return needed_bytes(self.trace.plan, allocated, reserved, gpu, memory_model)
 
     def reserves_ahead(self, memory_model: MemoryChoice) -> bool:
         """Whether memory is reserved ahead, by its plan or by the memory model that is asked about."""
-        settings = settings_of(self.trace.plan.memory_model or memory_model)
-        return settings is not None and settings.preallocated
+        return _reserves_ahead(self.trace.plan, memory_model)
 
     @property
     def is_short(self) -> bool:

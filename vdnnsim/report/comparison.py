@@ -9,7 +9,7 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
-from vdnnsim.report.findings import TOO_LOW, caption, counted, how_many_fit, question_text, refusals, workload_text
+from vdnnsim.report.findings import caption, counted, how_many_fit, question_text, refusals, workload_text
 from vdnnsim.report.folder import QUESTION, Writer
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
@@ -17,6 +17,7 @@ from vdnnsim.report.scale import byte_scale
 from vdnnsim.report.tables.summary import (
     BEYOND,
     JUST,
+    JUST_NOTE,
     fits_column,
     holds_more,
     left_out_first,
@@ -65,7 +66,7 @@ def comparison_table(comparison: Comparison, *compared: str) -> Document:
     if table:
         notes += *glossary((row.policy for row in result.slowest), result.workload), FRONT_NOTE
         if any(map(result.just_fits, result.slowest)):
-            notes.append(f"{JUST}: fits by its simulated peak, but {TOO_LOW}")
+            notes.append(JUST_NOTE)
         notes += reserved_ahead(result)
     findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison), *compared
     return titled_table(caption(result), table, notes, findings)

@@ -1,13 +1,14 @@
 """What-if: a scenario before and after some of its values and figures are changed, and the differences as a table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.analysis.results import needed_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
@@ -24,7 +25,7 @@ from vdnnsim.report.document import Table, plain_table, titled_table
 from vdnnsim.report.findings import caption, shared, whose
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, percents, rate_cells
-from vdnnsim.report.tables.summary import FOOTNOTE, NOT_FITTING
+from vdnnsim.report.tables.summary import FOOTNOTE, JUST, JUST_NOTE, NOT_FITTING
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.axes import Key, check_combination, find_key, study_keys
@@ -36,10 +37,11 @@ from vdnnsim.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The kernels of a row, and its metrics; None of one that failed."""
+    """The kernels of a row, its metrics, None of one that failed, and whether it may only just fit, as in a run."""
 
     kernels: KernelOrigins
     metrics: RunMetrics | None
+    is_tight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Change:
     after: StudyRow
     replayed_before: Replayed
     replayed_after: Replayed
+
+    @property
+    def sides(self) -> tuple[tuple[str, StudyRow, Replayed], ...]:
+        return ("before", self.before, self.replayed_before), ("after", self.after, self.replayed_after)
 
 
 def what_if(
@@ -68,7 +74,10 @@ def what_if(
     resolver = Resolver(base, folder)
 
     def watch(simulator: Simulator, plans: Sequence[TrainingPlan], metrics: RunMetrics) -> None:
-        launched.append(Replayed(kernel_origins(plans, simulator.cost_model), metrics))
+        memory = metrics.allocated_bytes, metrics.reserved_bytes
+        needed = needed_bytes(plans[0], *memory, simulator.server.gpu, simulator.limits.model)
+        is_tight = needed > replace(base, server=simulator.server).room_bytes
+        launched.append(Replayed(kernel_origins(plans, simulator.cost_model), metrics, is_tight))
 
     runner = PointRunner(watch)
 
@@ -112,11 +121,7 @@ _SAME: Final = "none"
 _NOTICED: Final = 1e-3
 """Share of a step or its memory from which a part of a difference is named."""
 _DIFFERENCES = (
-    "iteration_s",
-    "server_samples_per_s",
-    "allocated_bytes",
-    "reserved_bytes",
-    "stall_s",
+    *("iteration_s", "server_samples_per_s", "allocated_bytes", "reserved_bytes", "stall_s"),
     "performance_ratio",
 )
 
@@ -135,7 +140,7 @@ def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table
 
 
 def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str, ...]]:
-    for label, when, point in ((change.label, "before", change.before), ("", "after", change.after)):
+    for label, (when, point, replayed) in zip((change.label, ""), change.sides, strict=True):
         if point.error:
             yield (label, when, "failed", *("",) * 6)
             continue
@@ -143,7 +148,7 @@ def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str,
         yield (
             label,
             when,
-            "yes" if point.cell("fits") else NOT_FITTING,
+            _fits(point, replayed),
             format_seconds(point.number("iteration_s")),
             rate,
             format_bytes(point.number("allocated_bytes")),
@@ -156,6 +161,10 @@ def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str,
     differences = (_fit_change(change), *(_difference(change, name) for name in _DIFFERENCES))
     if set(differences) != {_SAME}:
         yield ("", "difference", *differences)
+
+
+def _fits(point: StudyRow, replayed: Replayed) -> str:
+    return (JUST if replayed.is_tight else "yes") if point.cell("fits") else NOT_FITTING
 
 
 def _fit_change(change: Change) -> str:
@@ -180,7 +189,7 @@ def _difference(change: Change, name: str) -> str:
 
 def change_result(asked: Scenario, changes: Sequence[Change], settings: Sequence[str], has_all: str) -> ResultTable:
     """Return changes of a scenario by settings as a table with its findings."""
-    rows = [(each.label, *row) for each in changes for row in (("before", each.before), ("after", each.after))]
+    rows = [(each.label, *side[:2]) for each in changes for side in each.sides]
     cells = [
         (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
         for label, when, row in rows
@@ -189,6 +198,7 @@ def change_result(asked: Scenario, changes: Sequence[Change], settings: Sequence
     unit = per_second(sample_of(asked.workload.graph)) + whose(asked.workload, gpus)
     table = change_table(changes, unit, has_all)
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
+    notes += [JUST_NOTE] * any(_fits(point, took) == JUST for each in changes for _, point, took in each.sides)
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
     said = (
         *(sentence(changes, settings), *_reasons(changes), *filter(None, map(made_of, changes))),
@@ -236,9 +246,8 @@ def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
     """Return the origins of kernel times, before and after separately where they differ."""
     before = kernel_times(joined_origins(change.replayed_before.kernels for change in changes))
     after = kernel_times(joined_origins(change.replayed_after.kernels for change in changes))
-    if before == after:
-        return before
-    return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
+    both = (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
+    return before if before == after else both
 
 
 def made_of(change: Change) -> str:
@@ -265,10 +274,9 @@ def _changes(
     before: Sequence[tuple[StallCause | BufferKind, float]], after: Sequence[tuple[StallCause | BufferKind, float]]
 ) -> list[tuple[str, float]]:
     was, becomes = dict(before), dict(after)
-    keys = dict.fromkeys((*was, *becomes))
     return [
         (each.value if isinstance(each, StallCause) else each.words, becomes.get(each, 0) - was.get(each, 0))
-        for each in keys
+        for each in dict.fromkeys((*was, *becomes))
     ]
 
 

@@ -153,3 +153,21 @@ def test_the_throughput_of_one_of_several_ranks_is_said_to_be(tmp_path: Path) ->
         assert (f"throughput of {whose}" in html_text(result)) is (ranks > 1)
         # The title of a column may end on the next line.
         assert [f"/s of {whose[:3]}" in text for text in (str(changed), said)] == [ranks > 1] * 2
+
+
+def test_what_just_fits_is_said_as_in_a_run(tmp_path: Path) -> None:
+    """Of a captured model a process fits surely in 1.05 times what it takes, by any memory model."""
+    roomy = scenario_of(CapturedModel(chain()), "x", shipped_profile("rtx_4090"), (PyTorch(),))
+    result = run_scenario(roomy)
+    (row,) = result.slowest
+    taken = result.needed_bytes(row)
+    setting = [f"gpu.memory={int(taken * 1.04)} B"]
+    tight = replace(roomy, server=replace(roomy.server, gpu=replace(roomy.server.gpu, memory_bytes=int(taken * 1.04))))
+    just = run_scenario(tight)
+    assert just.just_fits(just.slowest[0])
+    shown = str(change_result(roomy, what_if(roomy, tmp_path, setting, known_policies()), setting, ""))
+    assert " ".join(shown.split()).count("after just ") == 1
+    assert "just: fits by its simulated peak, but peaks may be 5.0 % too low" in shown
+    back = str(change_result(tight, what_if(tight, tmp_path, ["gpu.memory=24GiB"], known_policies()), setting, ""))
+    assert "before just " in " ".join(back.split())
+    assert "after yes " in " ".join(back.split())

@@ -11,6 +11,7 @@ from typing import Final
 from vdnnsim.analysis.columns import COLUMNS, Measured
 from vdnnsim.analysis.memory import process_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.report.document import Column, Fold, Table, text_column
 from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percents, scale_of
@@ -18,6 +19,7 @@ from vdnnsim.units import format_bytes
 
 JUST = "just"
 """Marks a row that fits by its simulated peak alone."""
+JUST_NOTE = f"{JUST}: fits by its simulated peak, but peaks may be {percent(PEAKS_TOO_LOW)} too low"
 NOT_FITTING = "NO *"
 """Marks a row that does not fit."""
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
