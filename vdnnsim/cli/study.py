@@ -42,14 +42,16 @@ A study:
     link.bandwidth: {from: 16 GB/s, to: 512 GB/s, factor: 2}
                               # or step: 8 GB/s, or count: 5
   where: policy != checkpoint or gpu.memory >= 24 GiB
-                              # optional: which points to keep
+                              # optional: which points to compute, a condition
   pictures:                   # optional: DIR/speed.png, of columns of results
     - name: speed
       title: What a faster link buys
       kind: lines             # or heat_map with value, or pareto
       x: link.bandwidth_bytes_per_s
       y: performance_ratio
-      by: policy              # also: panels, where, subtitle, x_label, y_label
+      by: policy              # also: panels, subtitle, x_label, y_label
+      where: {gpu.memory_bytes: 12884901888}
+                              # optional: what to draw, a mapping of columns
       marks: {PCIe gen4: 26 GB/s}
 """
 
