@@ -184,7 +184,11 @@ def requirements(rows: Sequence[Row], tolerance: Tolerance) -> tuple[Requirement
 def _time(name: str, rows: Sequence[Row], limit: float, tolerance: Tolerance) -> Requirement:
     mean = mean_absolute_error(rows)
     worst = max(rows, key=lambda row: abs(row.time_error or 0.0))
-    found = f"{percent(mean)} in the mean of {len(rows)} rows, {percent(abs(worst.time_error or 0.0))} at worst"
+    in_mean, at_worst = (
+        _beside(limit, error, (percent(error, digits) for digits in range(1, 9)))
+        for error in (mean, abs(worst.time_error or 0.0))
+    )
+    found = f"{in_mean} in the mean of {len(rows)} rows, {at_worst} at worst"
     if tolerance.every_row:
         broken = tuple(row for row in rows if abs(row.time_error or 0.0) > limit)
         return Requirement(name, f"within {100 * limit:g} % in every row", found, not broken, broken)
@@ -195,9 +199,17 @@ def _time(name: str, rows: Sequence[Row], limit: float, tolerance: Tolerance) ->
 def _memory(rows: Sequence[Row], limit: float) -> Requirement:
     broken = tuple(row for row in rows if abs(row.memory_error or 0.0) > limit)
     worst = max(abs(row.memory_error or 0.0) for row in rows)
-    found = f"{100 * worst:.3g} % at worst" if worst else f"equal in all {len(rows)} rows"
+    shown = _beside(limit, worst, (f"{100 * worst:.{digits}g} %" for digits in range(3, 11)))
+    found = f"{shown} at worst" if worst else f"equal in all {len(rows)} rows"
     required = f"within {100 * limit:g} % in every row" if limit else "equal in every row"
     return Requirement("peak requested memory", required, found, not broken, broken)
+
+
+def _beside(limit: float, error: float, texts: Iterable[str]) -> str:
+    """Return the first text of an error, of ever more digits, that is above the limit where the error is."""
+    *shorter, longest = texts
+    above = error > limit
+    return next((each for each in shorter if (float(each.removesuffix(" %")) > 100 * limit) == above), longest)
 
 
 def _order(rows: Sequence[Row]) -> Requirement:
