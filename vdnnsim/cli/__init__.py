@@ -2,10 +2,10 @@
 
 Nothing imports this package. Begin with `run` in `replay.py`.
 
-Exit status: 0 done (a network that does not fit is a result), 1 wrong input, or points of a study that failed, in one
-line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit, 5 PyTorch reserved more than
---memory of `apply`. Results go to standard output, notices to standard error. Slow imports are inside the commands, so
-that `--help` is fast.
+Exit status: 0 done (a network that does not fit is a result), 1 wrong input, or points of a study or policies of a
+user's own that failed, in one line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit, 5
+PyTorch reserved more than --memory of `apply`. Results go to standard output, notices to standard error. Slow imports
+are inside the commands, so that `--help` is fast.
 """
 
 import codecs

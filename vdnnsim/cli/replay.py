@@ -27,6 +27,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.files.packaged import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
+    from vdnnsim.analysis.results import ScenarioResult
     from vdnnsim.hardware.server import Server
     from vdnnsim.policies.interface import Policy
 
@@ -47,7 +48,8 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
     The policies of SCENARIO, or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8
     --hardware rtx_4090. Prints one table; writes CSV, report, pictures and traces to DIR.
 
-    Files of an earlier run in DIR are replaced or removed; no others are touched.
+    Files of an earlier run in DIR are replaced or removed; no others are touched. If a policy of your own failed, the
+    exit status is 1.
     """
     from vdnnsim.api.scenarios import Simulation, run_and_answer
     from vdnnsim.report.progress import SearchLine
@@ -69,8 +71,19 @@ def run(given: ScenarioInput, out: Path | None, output: Output, time_limit: str 
             line.show("the report")
             written = write_report(result, folder)
         click.echo(written.notice(folder, "report.md"), err=True)
+    _refuse_failed(scenario.policies, result)
     if require_fit and not any(row.fits for row in result.slowest):
         sys.exit(UNFIT)
+
+
+def _refuse_failed(policies: "Sequence[Policy]", result: "ScenarioResult") -> None:
+    """Raise PolicyError where policies of a user's own failed; those that do not support a workload have not."""
+    from vdnnsim.policies.interface import is_shipped
+
+    own = {each.label for each in policies if not is_shipped(type(each))}
+    own -= {each.label for each in policies if each.misfit(result.workload, result.memory_model)}
+    if failed := [f"{each.policy}: {each.reason}" for each in result.declined if each.policy in own]:
+        raise PolicyError("; ".join(failed))
 
 
 @click.command()
@@ -113,7 +126,8 @@ def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) 
 
     Prints a table, and writes a CSV and a picture to DIR; policies that do not fit are listed below, with the reason.
     Under `all` the policies that SCENARIO names with options of their own are compared as well. A PyTorch model,
-    captured now, may take the place of SCENARIO: --model my_model.py:make --batch 8 --hardware rtx_4090.
+    captured now, may take the place of SCENARIO: --model my_model.py:make --batch 8 --hardware rtx_4090. If a policy of
+    your own failed, the exit status is 1.
     """
     from vdnnsim.report import comparison as report
     from vdnnsim.report.folder import write_folder
@@ -130,6 +144,7 @@ def compare(given: ScenarioInput, names: str, out: Path | None, output: Output) 
     compared = (report.ALL_COMPARED,) if names == _ALL else ()
     table = ResultTable(report.COMPARED, report.comparison_rows(found), report.comparison_table(found, *compared))
     output.show(table, written.notice(folder, "compare.html" if found.result.results else "compare.csv"))
+    _refuse_failed(policies, found.result)
 
 
 def _compared(names: str, given: ScenarioInput) -> list["Policy"]:

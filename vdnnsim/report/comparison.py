@@ -140,15 +140,17 @@ def _label(standing: Standing) -> str:
 def comparison_title(comparison: Comparison) -> str:
     """Return the title: how many fit, and the two ends of the Pareto front."""
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
-    total = len(comparison.result.slowest) + len(comparison.result.declined)
+    planned, declined = len(comparison.result.slowest), len(comparison.result.declined)
     if not standings:
+        total = planned + declined
         tried = [*(each.policy for each in comparison.unfit), *(each.policy for each in comparison.result.declined)]
         which = f"{tried[0]} does not fit" if total == 1 else f"None of {counted(total)} fits"
         return f"{which} {workload_text(comparison.result)} into {format_bytes(capacity)}"
     front = [each for each in standings if each.on_front]
     fast, small = (_point(comparison, each.row) for each in (front[0], min(front, key=lambda each: each.memory_rank)))
     ends = f": {fast}" if fast == small else f": from {fast} to {small}"
-    return how_many_fit(comparison.result, total) + ends
+    without = f"; {declined} without a plan" * bool(declined)
+    return f"{how_many_fit(comparison.result, planned)}{ends}{without}"
 
 
 def _point(comparison: Comparison, row: PolicyResult) -> str:

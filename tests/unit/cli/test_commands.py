@@ -172,6 +172,26 @@ def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, fir
     del sys.modules["own"]
 
 
+def test_own_policies_that_fail_beside_others_are_exit_status_1(scenario: Path) -> None:
+    """All is told of what has a plan, and on standard error why the others have none; a misfit is no failure."""
+    (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n    def plan(self, setting):\n        return 1 / 0\n")
+    scenario.write_text(SMALL.replace("vdnn_all(m)", "mine(p), mine(m)"))
+    words = ("small.yaml", "--policy-module", "own")
+    run = vdnnsim("run", *words, folder=scenario.parent, status=1)
+    compared = vdnnsim("compare", *words, "--policies", "base(p),mine(p),mine(m)", folder=scenario.parent, status=1)
+    for done in (run, compared):
+        assert "base(p)" in done.stdout
+        why = "plan: ZeroDivisionError: division by zero"
+        assert done.stderr.splitlines()[-1] == f"vdnnsim: mine(p): {why}; mine(m): {why}"
+    assert "1 of 1 policy fits" in compared.stdout
+    assert "; 2 without a plan" in " ".join(compared.stdout.split())
+    del sys.modules["own"]
+    mend = "    def misfit(self, workload, memory_model=None):\n        return 'needs another network'\n"
+    (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n{mend}")
+    vdnnsim("run", *words, folder=scenario.parent)
+    del sys.modules["own"]
+
+
 def test_the_surface_is_frozen() -> None:
 
     def options(command: click.Command) -> set[str]:

@@ -77,7 +77,7 @@ def test_policies_that_just_fit_a_captured_model_are_marked(comparison: Comparis
     """5 % above 100 B are more than 104 B, those above 60 B are 63 B: quick and late just fit, as `run` has it."""
     tight = changed(comparison, "result", captured=CapturedModel(chain()))
     tight = changed(tight, "result.server.gpu", memory_bytes=104)
-    assert "4 of 6 policies fit toy (1) into 104 B, 2 of them just: from quick(p)" in comparison_title(tight)
+    assert "4 of 5 policies fit toy (1) into 104 B, 2 of them just: from quick(p)" in comparison_title(tight)
     (fits,) = (each.cells for each in ranked(tight).columns if each.title == "fits")
     assert fits == ("just", "yes", "just")
     assert [row[4] for row in comparison_rows(tight)][:4] == ["just fits", "fits", "fits", "just fits"]
@@ -112,7 +112,8 @@ def test_a_narrow_terminal_drops_columns(comparison: Comparison, result: Scenari
 
 def test_unfit_policies_are_listed_with_reasons(comparison: Comparison) -> None:
     text = "\n".join(printed(comparison_table(comparison), width=200))
-    assert "4 of 6 policies fit toy (1) into 1000 B: from quick(p) 4.00 s in 100 B to move(m) 8.00 s in 60 B." in text
+    assert "4 of 5 policies fit toy (1) into 1000 B: from quick(p) 4.00 s in 100 B to move(m) 8.00 s in 60 B; " in text
+    assert "60 B; 1 without a plan." in text
     assert "- does not fit: keep(p): backward weights of conv1 asked for 990 B (workspace) of GPU memory" in text
     assert "- no plan: picky: expects two GPUs" in text
 
