@@ -91,6 +91,9 @@ def _check_profile(path: Path, of_machine: Callable[[Server], str]) -> str:
     machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"
     parts = [f"{file_name(path)}: a hardware profile: {machine}", f"{len(server.figures)} figures: {counted}"]
     parts += filter(None, (of_machine(server),))
+    if server.topology is not None:
+        cluster = f" in each of {server.hosts} hosts" * bool(server.hosts)
+        parts.append(f"{server.gpu_count} GPU{'s' * (server.gpu_count > 1)}{cluster}")
     if server.is_pretended:
         parts.append("of a pretended GPU with given times: nothing was measured on a card")
     if server.kernels is not None:

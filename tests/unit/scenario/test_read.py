@@ -222,6 +222,15 @@ def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:
     assert message.startswith("workload.element_type: mine.yaml states no gpu.peak for 'bfloat16'")
 
 
+@pytest.mark.usefixtures("path")
+def test_a_cluster_says_its_hosts_and_gpus() -> None:
+    Path("two_hosts.yaml").write_text(
+        "{schema_version: 1, name: two_hosts, extends: h100_x8, description: x, hosts: 2}"
+    )
+    assert "; 8 GPUs in each of 2 hosts; " in check_file(Path("two_hosts.yaml"), {})
+    assert "; 8 GPUs; " in check_file(ROOT / "hw_profiles" / "h100_x8.yaml", {})
+
+
 @pytest.mark.parametrize("gradients", [None, *Aggregation])
 def test_gradients_are_added_up_by_the_cpu_by_default(path: Path, gradients: Aggregation | None) -> None:
     path.write_text(TWO + (f"gradients: {gradients.value}\n" if gradients else ""), encoding="utf-8")
