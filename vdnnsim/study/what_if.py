@@ -70,8 +70,7 @@ def what_if(
         StudyError: a setting has a wrong name or value, or the settings are impossible under every policy.
     """
     values = _values(settings, study_keys(policy_types, folder), base.captured, asked)
-    launched: list[Replayed] = []
-    resolver = Resolver(base, folder)
+    launched, resolver = list[Replayed](), Resolver(base, folder)
 
     def watch(simulator: Simulator, plans: Sequence[TrainingPlan], metrics: RunMetrics) -> None:
         memory = metrics.allocated_bytes, metrics.reserved_bytes
