@@ -14,9 +14,10 @@ import torch
 from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
+from calibration.capture.cuda.recurrent import recurrent_work
 from calibration.capture.schemas import arguments_of, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import element_type_of
-from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork, RecurrentWork
 from vdnnsim.dnn.operator import Arithmetic
 
 _Given = Mapping[str, Any]
@@ -50,7 +51,7 @@ class Effort:
     """FLOPs by kind of arithmetic, the work, and whether a rule gives the FLOPs."""
 
     flop: Mapping[Arithmetic, int] = field(default_factory=dict)
-    work: ConvolutionWork | ProductWork | None = None
+    work: ConvolutionWork | ProductWork | RecurrentWork | None = None
     known: bool = True
 
 
@@ -63,6 +64,10 @@ def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if name in ("convolution", "convolution_backward"):
         shape = _convolution_work(given)
         return Effort({Arithmetic.PRODUCT: shape.flop}, shape)
+    if name in ("_cudnn_rnn", "_cudnn_rnn_backward"):
+        layers = recurrent_work(given, is_backward=name.endswith("_backward"))
+        flop = _recurrent_flop(given["weight"], layers.rows, is_backward=layers.is_backward)
+        return Effort({Arithmetic.PRODUCT: flop}, layers)
     product = _other_product(name, given)
     if product is not None:
         return Effort({Arithmetic.PRODUCT: product})
@@ -162,12 +167,10 @@ _POOLINGS: Final = frozenset(
 
 
 def _other_product(name: str, given: _Given) -> int | None:
-    """Return the FLOPs of attention, recurrent layers and products with vectors; None for others."""
+    """Return the FLOPs of attention, recurrent layers of a CPU and products with vectors; None for others."""
     is_backward = name.endswith("_backward")
     if name.startswith("_scaled_dot_product") and "query" in given:
         return _attention_flop(given, is_backward=is_backward)
-    if name in ("_cudnn_rnn", "_cudnn_rnn_backward"):
-        return _recurrent_flop(given["weight"], math.prod(given["input"].shape[:-1]), is_backward=is_backward)
     if name == "mkldnn_rnn_layer":
         weights = [given[f"weight{number}"] for number in range(4)]
         return _recurrent_flop(weights, math.prod(given["input"].shape[:-1]), is_backward=False)

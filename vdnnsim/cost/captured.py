@@ -20,11 +20,12 @@ from vdnnsim.cost.convolution_shape import LOAD_BYTES, multiple
 from vdnnsim.cost.fused_attention import attention_taken
 from vdnnsim.cost.operation_kinds import CLONE, SAFE_SOFTMAX, SHARING, OperationKind, kinds_of
 from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
+from vdnnsim.cost.recurrent import recurrent_cost
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, ProductWork, RecurrentWork
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Linear
@@ -124,6 +125,8 @@ def _options(
             work = _padded(work, element_type) if workload.captured.compiled else work
             alone, layer, phase = product_layer(work, role, workload.part_size, element_type)
             return machine.table(alone).options(layer.index, phase)
+        case RecurrentWork() as work if not machine.has_measured(operation.name):
+            return (recurrent_cost(machine, element_type, work),)
         case ProductWork() as work:
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:

@@ -24,7 +24,7 @@ from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.fused_attention import FUSED, AttentionKernel
 from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.rate_origins import RatedModel
-from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
+from vdnnsim.cost.table import RECURRENT, KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.thread_limits import (
     group_normalization_wait_s,
     joined_sum_wait_s,
@@ -104,12 +104,17 @@ class EfficiencyCosts(MachineCosts):
                 elements = work.elements
                 return self._gpu.cost(lambda gpu: _group_norm_s(gpu, nbytes, elements, is_gradient=is_gradient), nbytes)
             return self._stream(operator_kind(name), work, is_own=is_own, is_gradient=is_gradient)
-        if name == "product":
+        if name in ("product", RECURRENT):
             count, rows, columns, depth = work.sizes
-            # Rows of one operand are as long as the products are deep; those of attention, of both or of a head.
-            product = TiledProduct(rows, columns, depth, count=count, row_elements=depth)
-            element_type = self._with_peak(work.element_type)
-            return self._gpu.cost(lambda gpu: gpu.product_s(element_type, product), nbytes)
+            element_type, found = work.element_type, work.found_bytes(self._server.gpu.l2_bytes)
+            if name == RECURRENT:
+                element_type, row_elements = self._server.convolution_type(element_type), 0
+            else:
+                # Rows of one operand are as long as the products are deep; those of attention, of both or of a head.
+                row_elements = depth
+            element_type = self._with_peak(element_type)
+            product = TiledProduct(rows, columns, depth, count=count, row_elements=row_elements)
+            return self._gpu.cost(lambda gpu: gpu.product_s(element_type, product, found_bytes=found), nbytes - found)
         unit = self._with_peak(self._server.convolution_type(work.element_type))
         flop, attention = work.flop[Arithmetic.PRODUCT], work.sizes if FUSED in name else ()
         backward, kernel = "_backward" in name, AttentionKernel.of(name)

@@ -98,10 +98,10 @@ class EfficientGpu:
         """Whether products of an element type run on tensor cores."""
         return element_type is not ElementType.FLOAT32 and self.parameters.tensor_flop_fraction > 0
 
-    def product_s(self, element_type: ElementType, product: TiledProduct) -> float:
-        """Return the seconds of a product of matrices that lie in memory."""
+    def product_s(self, element_type: ElementType, product: TiledProduct, *, found_bytes: int = 0) -> float:
+        """Return the seconds of a product of matrices that lie in memory, but for so many bytes in the L2."""
         sizes = product.rows * product.depth + product.columns * product.depth + product.rows * product.columns
-        nbytes = product.count * sizes * element_type.nbytes
+        nbytes = product.count * sizes * element_type.nbytes - found_bytes
         turned = replace(product, rows=product.columns, columns=product.rows)
         seconds = min(self._multiply_s(element_type, each, nbytes) for each in (product, turned))
         return seconds + self.parameters.launch_overhead_s

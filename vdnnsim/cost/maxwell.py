@@ -9,8 +9,9 @@ with the FLOPs and the compulsory traffic of the step. Matrix products reach a f
 weight update, streams through memory. Layers of equal shape are computed once.
 
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
-Known limitations: the traffic is that of perfect caches. An RNN is timed as one product over all its steps, though each
-step must wait for the one before it; short batches take longer.
+Known limitations: the traffic is that of perfect caches. An RNN of a built network is timed as one product over all its
+steps, though each step must wait for the one before it (`vdnnsim.cost.recurrent`, of captured models); short batches
+take longer.
 """
 
 from collections.abc import Hashable, Mapping
@@ -39,8 +40,8 @@ class MaxwellCosts(MachineCosts):
         self._machines: dict[ElementType, RatedModel[Machine]] = {}
 
     def kernel(self, work: KernelWork) -> KernelCost:
-        rated = self._machine(work.element_type)
-        return rated.cost(lambda machine: kernel_s(machine, work.flop, work.nbytes), work.nbytes)
+        rated, nbytes = self._machine(work.element_type), work.nbytes - work.found_bytes(self._server.gpu.l2_bytes)
+        return rated.cost(lambda machine: kernel_s(machine, work.flop, nbytes), nbytes)
 
     def _machine(self, element_type: ElementType) -> RatedModel[Machine]:
         server = self._server

@@ -117,6 +117,9 @@ class MeasuredCosts(MachineCosts):
         issue_s = median(issues) if issues else None
         return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes, issue_s=issue_s)
 
+    def has_measured(self, operator: str) -> bool:
+        return ("kind", torch_operator(operator), Phase.FORWARD) in self._groups
+
     def kernel(self, work: KernelWork) -> KernelCost:
         """Return the predicted cost of a kernel of which only the operator and the work are known.
 

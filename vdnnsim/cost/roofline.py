@@ -52,13 +52,14 @@ class RooflineCosts(MachineCosts):
 
     def kernel(self, work: KernelWork) -> KernelCost:
         peak, dram_bytes_per_s = peak_flop_per_s(self._server, work.element_type), self._server.gpu.dram_bytes_per_s
+        nbytes = work.nbytes - work.found_bytes(self._server.gpu.l2_bytes)
 
         def seconds(values: Mapping[str, float]) -> float:
             flop_per_s = peak * _fraction(values, work, "flop")
             bytes_per_s = dram_bytes_per_s * _fraction(values, work, "dram")
-            return max(sum(work.flop.values()) / flop_per_s, work.nbytes / bytes_per_s) + values[OVERHEAD]
+            return max(sum(work.flop.values()) / flop_per_s, nbytes / bytes_per_s) + values[OVERHEAD]
 
-        return self._values.cost(seconds, work.nbytes)
+        return self._values.cost(seconds, nbytes)
 
 
 def _fraction(values: Mapping[str, float], work: KernelWork, of: str) -> float:

@@ -17,6 +17,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType
 
+RECURRENT = "recurrent"
+"""Name of the products of recurrent layers, which cuDNN multiplies in the types of its convolutions."""
 ONLY = "only"
 """Name of the algorithm of a kernel that has one alone."""
 
@@ -138,12 +140,13 @@ class KernelWork(NamedTuple):
 
     Attributes:
         name: of the operator in tables of kernels, or of PyTorch.
-        nbytes: its compulsory DRAM traffic.
-        sizes: of a `product` its count, rows, columns and depth; of another the shape of its first operand; empty if
-            not known.
+        nbytes: its compulsory DRAM traffic, if it finds nothing in the L2.
+        sizes: of a `product` or of `RECURRENT` layers its count, rows, columns and depth; of another the shape of its
+            first operand; empty if not known.
         summed_parts: of a sum of rows, that each thread of its last block adds up (`vdnnsim.cost.thread_limits`).
         elements: which threads take one at a time; 0 where they load words.
         sectors: that threads move which take one at a time.
+        repeated_bytes: of `nbytes`, what the kernel before it read, too.
     """
 
     name: str
@@ -154,6 +157,11 @@ class KernelWork(NamedTuple):
     summed_parts: int = 0
     elements: int = 0
     sectors: Sectors = NO_SECTORS
+    repeated_bytes: int = 0
+
+    def found_bytes(self, l2_bytes: int) -> int:
+        """Return what it finds in an L2: what the kernel before it read, if all of that fits."""
+        return self.repeated_bytes if self.repeated_bytes <= l2_bytes else 0
 
 
 class CostModel(ABC):
@@ -213,6 +221,10 @@ class MachineCosts(CostModel):
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
         element_type = workload.arithmetic_type(layer, phase)
         return (self.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved)),)
+
+    def has_measured(self, operator: str) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether kernels of an operator of PyTorch were measured."""
+        return False
 
     @abstractmethod
     def kernel(self, work: KernelWork) -> KernelCost:

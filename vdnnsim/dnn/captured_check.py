@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork, RecurrentWork
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.step import ELEMENT_BYTES, Access, Operand, StepOperation, Storage
 from vdnnsim.dnn.workload import Mode
@@ -28,6 +28,14 @@ _OF_LAYERS: Final[Mapping[type, Mapping[str, object]]] = {
     StepOperation: {"layer": -1, "holds": (), "repeatable": True},
 }
 """Fields that only the layer view sets, and their defaults."""
+_OF_RECURRENT: Final = {
+    **dict.fromkeys(("steps", "input_size", "hidden_size"), (1, LARGEST_SIZE)),
+    **dict.fromkeys(("rows", "projected"), (0, LARGEST_SIZE)),
+    "layers": (1, 1000),
+    "gates": (1, 4),
+    "directions": (1, 2),
+}
+"""The least and the most of each size of recurrent layers."""
 _COMPUTES: Final = ("input", "weight", "bias")
 _PHASES: Final = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -174,10 +182,14 @@ class _Check:
             if last is not None and storage.freed_after is not None and storage.freed_after < last:
                 self._expected(f"{place}.freed_after", storage.freed_after, f"at least {last}, which still touches it")
 
-    def _work(self, work: ConvolutionWork | ProductWork, place: str) -> None:
+    def _work(self, work: ConvolutionWork | ProductWork | RecurrentWork, place: str) -> None:
         if isinstance(work, ProductWork):
             for key in ("batch", "m", "n", "k"):
                 self._number(getattr(work, key), f"{place}.{key}", 0, LARGEST_SIZE)
+            return
+        if isinstance(work, RecurrentWork):
+            for key, (least, most) in _OF_RECURRENT.items():
+                self._number(getattr(work, key), f"{place}.{key}", least, most)
             return
         self._number(work.batch_size, f"{place}.batch_size", 0, LARGEST_SIZE)
         for key in ("input_channels", "output_channels", "groups"):

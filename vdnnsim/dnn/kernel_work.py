@@ -1,4 +1,4 @@
-"""Shapes of convolutions and matrix products of captured steps, and sectors of others, from which costs follow."""
+"""Shapes of convolutions, products and recurrent layers of captured steps, and sectors of others, for their costs."""
 
 from math import prod
 from typing import Final
@@ -89,3 +89,35 @@ class ProductWork(_Work, frozen=True, tag="product", tag_field="kind"):
     @property
     def flop(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
+
+
+class RecurrentWork(_Work, frozen=True, tag="recurrent", tag_field="kind"):
+    """Layers of recurrent cells over the steps of sequences, forward or backward.
+
+    Attributes:
+        steps: of the longest sequence.
+        rows: steps of all sequences; fewer than `steps` x batch where they are packed.
+        input_size: features of a step of the input of the first layer.
+        hidden_size: of a cell.
+        gates: products of a cell, as cuDNN has them: 4 of an LSTM, 3 of a GRU, else 1.
+        directions: 2 where each layer also runs from the last step to the first.
+        projected: features to which a layer projects what it hands on; 0 if it does not.
+        is_backward: whether it computes gradients.
+        of_weights: whether those of weights are among them.
+    """
+
+    steps: int
+    rows: int
+    input_size: int
+    hidden_size: int
+    layers: int
+    gates: int
+    directions: int = 1
+    projected: int = 0
+    is_backward: bool = False
+    of_weights: bool = False
+
+    @property
+    def state_size(self) -> int:
+        """Features of a step that a direction of a layer hands on."""
+        return self.projected or self.hidden_size

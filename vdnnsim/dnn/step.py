@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from vdnnsim.dnn.collective import Collective
-from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, ProductWork, Sectors
+from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, ProductWork, RecurrentWork, Sectors
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
 
@@ -203,7 +203,7 @@ class StepOperation(Data, frozen=True):
         sectors: that its kernel moves, or the copies before it.
         forward: of a backward operation, its last forward operation, which may be recomputed; None if it has none.
         saves: storages that autograd saves; those of a capture include parameters and inputs.
-        work: its shape, if it is a convolution or a product.
+        work: its shape, if it is a convolution, a product or of recurrent layers.
         known: whether its FLOPs follow from a rule; else they are those of PyTorch's counter, or none.
         layer: in the layer view, the layer that it belongs to.
         holds: in the layer view, storages that the program frees after it, though no operation reads them from it on.
@@ -225,7 +225,7 @@ class StepOperation(Data, frozen=True):
     forward: int | None = None
     random: bool = False
     saves: tuple[int, ...] = ()
-    work: ConvolutionWork | ProductWork | None = None
+    work: ConvolutionWork | ProductWork | RecurrentWork | None = None
     known: bool = True
     layer: int = -1
     holds: tuple[int, ...] = ()

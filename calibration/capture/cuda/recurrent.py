@@ -4,12 +4,14 @@ Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`).
 is fitted to `cudnnGetRNNTempSpaceSizes` of cuDNN 9.24, and equals all 936 of its results.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
 from calibration.capture.cuda.rules import Composites, Given, Gpu, Kernels, Tensor
+from vdnnsim.dnn.kernel_work import RecurrentWork
 from vdnnsim.memory.requests import round_up
 
 aten = torch.ops.aten
@@ -36,6 +38,27 @@ def reserve_bytes(
     between = round_up((layers - 1) * values * element_bytes, _ALIGNMENT)
     masks = (layers - 1) * directions * round_up(-(-(projected or values) // 8), _ALIGNMENT) if has_dropout else 0
     return _HEADER_BYTES + kept + between + masks
+
+
+def recurrent_work(given: Given, *, is_backward: bool) -> RecurrentWork:
+    """Return the shape of cuDNN's recurrent layers; of packed sequences the sizes of the batch of each step are given.
+
+    The weights of the first layer stand first, those of its input with a row for each gate of each cell.
+    """
+    *sizes, input_size = given["input"].shape
+    hidden_size = int(given["hidden_size"])
+    return RecurrentWork(
+        steps=len(given["batch_sizes"]) or sizes[1 if given["batch_first"] else 0],
+        rows=math.prod(sizes),
+        input_size=input_size,
+        hidden_size=hidden_size,
+        layers=int(given["num_layers"]),
+        gates=given["weight"][0].shape[0] // hidden_size,
+        directions=1 + bool(given["bidirectional"]),
+        projected=int(given["proj_size"]),
+        is_backward=is_backward,
+        of_weights=is_backward and bool(given["output_mask"][3]),
+    )
 
 
 def _stack(name: str, *, packed: bool) -> Callable[..., Any]:

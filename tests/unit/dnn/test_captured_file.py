@@ -33,6 +33,11 @@ def _gather(**changed: object) -> dict[str, object]:
     return {"kind": "all_gather", "nbytes": 16, "element_type": "float32", "ranks": 2, **changed}
 
 
+def _lstm(**changed: int) -> dict[str, object]:
+    sizes = {"steps": 5, "rows": 10, "input_size": 3, "hidden_size": 1, "layers": 1, "gates": 4}
+    return {"kind": "recurrent", **sizes, **changed}
+
+
 def _sent_back() -> CapturedStep:
     """A step that sends to the rank before, whose stride is below 0 (`Collective`)."""
     step = chain()
@@ -154,6 +159,8 @@ def put(path: str, value: object) -> Change:
         ("ranks", 0, "ranks: found 0, expected an integer from 1 to"),
         ("parallel", "fsdp\n", "parallel: found 'fsdp\\n', expected one line of"),
         ("operations.5.work.m", -1, "operations[5].work.m: found -1, expected an integer from 0 to"),
+        ("operations.5.work", _lstm(gates=5), "operations[5].work.gates: found 5, expected an integer from 1 to 4"),
+        ("operations.5.work", _lstm(steps=0), "operations[5].work.steps: found 0, expected an integer from 1 to"),
         ("operations", [], "operations: found 0 of them, expected 1 to 500,000"),
         ("batch_size", 0, "batch_size: found 0, expected an integer from 1 to 1000000"),
         ("model", "", "model: found '', expected one line of 1 to 1000 printable characters"),
