@@ -30,7 +30,7 @@ from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
 from vdnnsim.cost.machine import peak_roofline
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
-from vdnnsim.cost.table import ONLY, KernelCost, KernelWork, MachineCosts
+from vdnnsim.cost.table import ONLY, RECURRENT, KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
@@ -135,6 +135,9 @@ class MeasuredCosts(MachineCosts):
         groups = (("kind", operator, Phase.FORWARD), ("class", Arithmetic.PRODUCT in work.flop), "all")
         group = self._nearest(groups, _ENOUGH_FOR_TIMES[-3:])
         roofline = self._roofline(group)
+        if work.name.startswith(RECURRENT):
+            # Of thousands of short kernels, as in `predict`.
+            roofline = replace(roofline, overhead_s=min(roofline.overhead_s, self._shortest_s))
         seconds = roofline.seconds(sum(work.flop.values()), nbytes)
         near = min(rows, key=lambda row: abs(math.log(max(row.nbytes, 1) / max(nbytes, 1))), default=None)
         if near is not None and near.seconds is not None:

@@ -24,7 +24,7 @@ from vdnnsim.dnn.kernel_work import RecurrentWork
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.units import ElementType
 
-_CELLS: Final = "recurrent cells"
+_CELLS: Final = f"{RECURRENT} cells"
 
 
 def recurrent_cost(machine: MachineCosts, element_type: ElementType, work: RecurrentWork) -> KernelCost:

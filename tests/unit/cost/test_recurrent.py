@@ -16,9 +16,12 @@ from tests.captured_steps import chain
 from tests.machines import shipped_server
 from tests.toy import kernel_table, server_with
 from vdnnsim.cost.efficiency import EfficiencyCosts
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.recurrent import recurrent_cost, steps_abreast
 from vdnnsim.cost.roofline import RooflineCosts
+from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.cost.table import RECURRENT, KernelWork
 from vdnnsim.dnn.captured_sizes import Quantity, interpolated
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -26,6 +29,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import RecurrentWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import MIB, ElementType
 
@@ -156,3 +160,20 @@ def test_measured_kernels_of_the_operator_are_taken(tmp_path: Path) -> None:
     ]
     assert found[0].seconds > 82
     assert (found[1].seconds, found[1].origin) == (2.0, Origin.MEASURED)
+
+
+def test_steps_by_a_table_take_at_most_its_shortest_kernel_to_launch() -> None:
+    """Products take 1 s and 1 s a kilobyte, but for one of 0.25 s: a launch is no longer than that."""
+    rows = [_row(nbytes, 1 + nbytes / 1000) for nbytes in range(100, 4000, 100)]
+    costs = MeasuredCosts([*rows, _row(10, 0.25)], Roofline(1e-12, 1e-12, 0.0), F32)
+
+    def launch_s(name: str) -> float:
+        return costs.kernel(KernelWork(name, F32, {Arithmetic.PRODUCT: 0}, 0)).seconds
+
+    assert launch_s(RECURRENT) == 0.25
+    assert launch_s("product") == pytest.approx(1, rel=0.1)
+
+
+def _row(nbytes: int, seconds: float) -> KernelRow:
+    shape = KernelShape("fc 1", Phase.FORWARD, nbytes, F32, (MapShape(1),), "")
+    return KernelRow(shape, "only", "", seconds, 0.0, 1, 0, nbytes, nbytes, Origin.MEASURED)
