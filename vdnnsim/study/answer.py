@@ -8,7 +8,6 @@ then other loops, what offloads or recomputes otherwise, other batches and cards
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_in
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -23,8 +22,9 @@ from vdnnsim.errors import VdnnsimError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer_notes import notes, states_bytes
+from vdnnsim.study.answer_notes import notes
 from vdnnsim.study.answer_replays import AnswerReplays
+from vdnnsim.study.answer_searches import search_parts, search_whole
 from vdnnsim.study.less_work import (
     MARGIN,
     MEMONGER,
@@ -37,10 +37,7 @@ from vdnnsim.study.less_work import (
     shorter_sequence,
     smaller_batch,
 )
-from vdnnsim.study.replay_budget import SEARCHED, STEPS, ReplayBudget
-
-SEARCH: Final = "optimal"
-STATES_ON_HOST: Final = "optimal(offload_optimizer=true)"
+from vdnnsim.study.replay_budget import SEARCHED, ReplayBudget
 
 
 def answer(
@@ -128,6 +125,8 @@ class _Asking:
             yield from shorter_sequence(replays, self.done)
             yield from larger_card(replays, self.done)
         yield from self._searched()
+        if not self.is_of_card:
+            yield from search_parts(replays, self.done, most=self._most)
 
     def _leanest(self, loops: Sequence[Loop]) -> Iterator[Way]:
         """Yield what holds least, where no loop that keeps all activations of the batch has room.
@@ -265,26 +264,13 @@ class _Asking:
             yield replays.growing.plain(PLAIN)
 
     def _searched(self) -> Iterator[Way]:
-        """Yield a search in the loop whose plain step takes least, unless that fits; for a run by all that is left."""
-        replays = self._least()
-        search = SEARCH if replays.can_fit else STATES_ON_HOST
-        may_fit = replays.can_fit or replays.held_bytes - states_bytes(replays.workload.captured) <= replays.room_bytes
-        label = replays.named(search).label
-        is_known = any((way.policy, way.loop) == (label, replays.loop) for way in self.done)
-        if not may_fit or is_known or any(way.fits for way in self._plain() if way.loop == replays.loop):
-            return
-        most = SEARCHED if self.is_of_card else max(SEARCHED, replays.budget.operations)
-        found = replays.tried(search, steps=STEPS * most, operations=SEARCHED)
-        yield found if found.untried else self._compared(found)
+        """Yield a search in the loop whose plain step takes least; for a run by all that is left."""
+        yield from search_whole(self._least(), self.done, most=self._most)
 
-    def _compared(self, found: Way) -> Way:
-        """Return what a search found, as not tried to the end where a policy that it would take is faster."""
-        same = [way for way in self.done if way.fits and (way.loop, way.change) == (found.loop, found.change)]
-        best = max(same, key=lambda way: way.samples_per_s, default=None)
-        if best is None or (found.fits and found.samples_per_s >= best.samples_per_s):
-            return found
-        reason = f"no faster plan than that of {best.policy} was found in time"
-        return replace(found, iteration_s=0.0, held_bytes=0, in_pieces=False, reason=reason, untried=True)
+    @property
+    def _most(self) -> int:
+        """The operations as which a search may count, for a run all that are left."""
+        return SEARCHED if self.is_of_card else max(SEARCHED, self.replays.budget.operations)
 
     def _least(self) -> AnswerReplays:
         held = {way.loop: way.held_bytes for way in self._plain() if way.held_bytes}

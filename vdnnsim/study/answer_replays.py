@@ -33,7 +33,7 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.replay_budget import ReplayBudget
+from vdnnsim.study.replay_budget import SEARCHED, ReplayBudget
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.units import format_bytes
 
@@ -221,31 +221,36 @@ class AnswerReplays:
             reason=reason,
         )
 
-    def divided(self, name: str, parts: int) -> Way:
-        """Replay a policy for so many parts of the batch, in a plain loop; another needs a second capture."""
-        asked = self.untried_parts(name, parts)
+    def divided(self, name: str, parts: int, *, steps: int = 0) -> Way:
+        """Replay a policy for so many parts of the batch; another batch needs a second capture.
+
+        It is in a plain loop; a search, of so many steps, as it is applied.
+        """
+        chosen = self.applied if steps else self.scenario
+        asked = self.untried_parts(name, parts, chosen)
         model, lines = self.scenario.captured, self.budget.lines
         is_captured = model is None or not model.can_be_of_any_batch or model.batches or self.loop in lines
         captures = 0 if is_captured else self.budget.capturing(self.operations)
-        found = self.budget.once(asked, captures + 2 * self.operations, lambda: self._divided(name, asked))
+        cost = captures + 2 * self.operations + (SEARCHED if steps else 0)
+        found = self.budget.once(asked, cost, lambda: self._divided(name, asked, chosen, steps), steps=steps)
         if not found.untried:
             lines.add(self.loop)
         return found
 
-    def untried_parts(self, name: str, parts: int) -> Way:
-        """Return a policy for so many parts of the batch as it is before it is tried."""
-        asked = self.untried(name, self.scenario, Change.MICRO_BATCHES)
+    def untried_parts(self, name: str, parts: int, scenario: Scenario | None = None) -> Way:
+        """Return a policy for so many parts of the batch as it is before it is tried, by default in a plain loop."""
+        asked = self.untried(name, scenario or self.scenario, Change.MICRO_BATCHES)
         batch_size, rounds = self.workload.part_size // parts, self.workload.rounds * parts
         return msgspec.structs.replace(asked, batch_size=batch_size, rounds=rounds)
 
-    def _divided(self, name: str, asked: Way) -> Way:
-        scenario, label, batch_size, rounds = self.scenario, asked.policy, asked.batch_size, asked.rounds
+    def _divided(self, name: str, asked: Way, scenario: Scenario, steps: int) -> Way:
+        label, batch_size, rounds = asked.policy, asked.batch_size, asked.rounds
         assert scenario.captured is not None, "the scenario is of a captured model"
         try:
             workload = scenario.captured.workload(batch_size, rounds)
         except InputError as refusal:
             return msgspec.structs.replace(asked, reason=str(refusal), untried=False)
-        found, seconds = self.row(name, replace(scenario, workload=self.shared.first_two(workload))), 0.0
+        found, seconds = self.row(name, replace(scenario, workload=self.shared.first_two(workload)), steps), 0.0
         if isinstance(found, PolicyResult):
             trace = found.trace
             ends = [span.end_s for span, kernel in trace.kernels if kernel.phase is not Phase.UPDATE]

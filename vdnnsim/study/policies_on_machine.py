@@ -24,8 +24,8 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import SEARCH
 from vdnnsim.study.answer_replays import held_bytes
+from vdnnsim.study.answer_searches import SEARCH
 from vdnnsim.study.less_work import OF_CONVOLUTIONS, PLAIN, POLICIES
 from vdnnsim.units import ElementType, Precision, format_bytes
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from markupsafe import escape
 
-from tests.answers import MIB, TYPES, answered, asked, blocks_of, of, with_storage
+from tests.answers import MIB, answered, asked, blocks_of, of, with_storage
 from tests.captured_steps import chain
 from vdnnsim.analysis.answer import Answer, Change, Way, limit_bytes, ranked
 from vdnnsim.analysis.results import ScenarioResult
@@ -26,8 +26,8 @@ from vdnnsim.report.tables.training_script import script_begin
 from vdnnsim.report.terminal import rendered
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.answer import _Asking
-from vdnnsim.study.answer_replays import AnswerReplays, held_bytes
+from vdnnsim.study.answer_replays import held_bytes
+from vdnnsim.study.answer_searches import _compared
 from vdnnsim.study.replay_budget import ReplayBudget
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -214,9 +214,7 @@ def test_that_nothing_faster_was_tried_or_found_is_said() -> None:
     )
 
 
-def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
-    large: tuple[Scenario, ScenarioResult, Answer],
-) -> None:
+def test_results_that_differ_rank_by_time_and_a_cut_search_says_so() -> None:
     """Autocast of 1 s comes before a policy of 2 s, and a batch of half the images, twice as fast a step, behind both.
 
     A search that found 3 s where a policy of its class takes 2 was cut short.
@@ -230,11 +228,9 @@ def test_results_that_differ_rank_by_time_and_a_cut_search_says_so(
         )
     ]
     assert [way.iteration_s for way in ranked(ways)] == [1.0, 2.0, 0.1]
-    scenario, result, _ = large
-    asking = _Asking(AnswerReplays.begin(scenario, result, TYPES, ReplayBudget(0)))
-    asking.done = [msgspec.structs.replace(way, is_applied=True) for way in ways]
+    done = [msgspec.structs.replace(way, is_applied=True) for way in ways]
     found = [
-        asking._compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds, cut_short=True))  # noqa: SLF001
+        _compared(msgspec.structs.replace(ways[1], policy="optimal", iteration_s=seconds, cut_short=True), done)
         for seconds in (1.5, 3.0)
     ]
     assert [(way.fits, way.untried, way.cut_short) for way in found] == [(True, False, True), (False, True, True)]

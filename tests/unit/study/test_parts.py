@@ -120,3 +120,16 @@ def test_a_micro_batch_that_lacks_pieces_is_tried_in_segments_that_grow(monkeypa
 
     monkeypatch.setattr(AnswerReplays, "divided", divided)
     assert [way.expandable for way in asking._in_loop(CHECKPOINTS)] == [False, True]  # noqa: SLF001
+
+
+@pytest.mark.parametrize(("mib", "size", "larger"), [(120, 2, 4), (200, 2, 4), (450, 8, None)])
+def test_larger_micro_batches_than_fit_in_a_plain_loop_are_searched(mib: int, size: int, larger: int | None) -> None:
+    """Samples take some 40 MiB beside 16 of weights and gradients: in 120 MiB two fit, in 450 eight, of sixteen.
+
+    Four fit in 120 with a search, and in less time. A search of twice eight is one of the whole batch.
+    """
+    _, made = answered(asked(CapturedModel(blocks(16), capture=blocks), mib * MIB))
+    plain, *searched = (*of(made, Change.MICRO_BATCHES), *of(made, Change.MICRO_BATCHES, "optimal"))
+    assert (plain.batch_size, plain.fits) == (size, True)
+    assert [(way.batch_size, way.fits, way.is_applied) for way in searched] == [(larger, True, True)] * bool(larger)
+    assert all(way.iteration_s < plain.iteration_s for way in searched)
