@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import count
 from typing import Any
 
@@ -98,11 +99,14 @@ class LossRecorder(TorchFunctionMode):
             return None
         return RecordedLoss(self._device_type, functions, target, frozenset(models))
 
-    def step(self, tensor: torch.Tensor) -> "tuple[CalledModels, RecordedStep, list[torch.Tensor]]":
+    def step(
+        self, tensor: torch.Tensor, pending: AbstractSet[int]
+    ) -> "tuple[CalledModels, RecordedStep, list[torch.Tensor]]":
         """Return models with a loss that calls them, and the tensors that the script passes to them.
 
         Raises:
-            CaptureError: how it is made was not recorded, or it is made of a tensor with a gradient that no model made.
+            CaptureError: how it is made was not recorded, or it is made of a tensor with a gradient that no model made,
+                or by calls that are not `pending`, whose backward has run.
         """
         target = self._target(tensor)
         models = {
@@ -127,6 +131,8 @@ class LossRecorder(TorchFunctionMode):
                 used.append(leaf)
         replayed = {number: each.replaying(places, [*models]) for number, each in calls.items()}
         outputs = frozenset(number for number, each in calls.items() if each.is_of_model)
+        if not outputs <= pending:
+            raise CaptureError("the loss: is made by calls that another backward trained, expected calls of its own")
         inputs = [each.tensor() for each in given]
         trained = tuple(each.requires_grad for each in inputs)
         step = RecordedStep(self._device_type, replayed, target, outputs, trained=trained)

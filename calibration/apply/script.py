@@ -204,7 +204,9 @@ class Script:
             if recorded is not None and [*recorded.outputs] == [each.output for each in used]:
                 self._follow(TrainedModel.of(used, recorded))
             else:
-                model, recorded, inputs = recorder.step(loss)
+                known = set(map(id, self._models.parts))
+                pending = {each.output for each in self._calls if id(each.model) not in known}
+                model, recorded, inputs = recorder.step(loss, pending)
                 used = [each for each in self._calls if each.output in recorded.outputs]
                 self._follow(TrainedModel.of(used, recorded, model, inputs))
         except CaptureError:

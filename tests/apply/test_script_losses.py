@@ -165,6 +165,23 @@ def test_another_number_of_calls_has_the_same_bits_and_is_said() -> None:
     assert len(said) == 1
 
 
+@pytest.mark.filterwarnings("ignore:the plan of")
+def test_a_call_that_two_backward_passes_train_is_of_the_plan_of_the_first() -> None:
+    """The second loss is made by a call of the first, and by a head that has a plan of its own."""
+
+    def step(trained: Trained) -> Tensor:
+        hidden = trained.one(batch())
+        functional.mse_loss(trained.one(hidden.repeat(1, 2)), hidden).backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        loss: Tensor = trained.other(hidden).square().mean()
+        return loss
+
+    expected = run(step)
+    with watched() as script:
+        found = run(step)
+    assert alike(expected, found)
+    assert [each.loop.schedule.captured.model for each in script.plans] == ["Sequential", "Sequential"]
+
+
 @pytest.mark.parametrize(
     ("of", "why"),
     [
