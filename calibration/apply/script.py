@@ -190,7 +190,9 @@ class Script:
             self._models.note_outer(each.model for each in used[:-1])
         elif unknown and len(unknown) == len(used):
             used = self._follow_loss(used, recorder, loss)
-        self._calls = [each for each in self._calls if all(each.model is not one.model for one in used)]
+        # Nor parts that ran before, as parametrized weights when they are made.
+        own = {id(part) for each in used for part in each.model.modules()}
+        self._calls = [each for each in self._calls if id(each.model) not in own]
         # This backward is between their forward and backward.
         self._models.note_outer(each.model for each in self._calls)
         if not self._calls:

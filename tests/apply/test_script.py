@@ -278,3 +278,18 @@ def test_a_loss_of_the_models_own() -> None:
     with watched() as script:
         losses(step, lambda: Function(run, out=nn.Linear(16, 4)))
     assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3
+
+
+def test_a_model_of_parametrized_weights_is_planned() -> None:
+    """PyTorch computes each weight when it is parametrized, by a call of a part of the model."""
+
+    def make() -> nn.Module:
+        model = classifier()
+        nn.utils.parametrizations.weight_norm(next(model.children()))
+        return model
+
+    expected = losses(with_a_criterion, make)
+    with watched() as script:
+        found = losses(with_a_criterion, make)
+    assert alike(expected, found)
+    assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3
