@@ -50,7 +50,7 @@ class KnownResults(FakeTensorMode):  # type: ignore[no-untyped-call]
         if func is _UNSAFE_VIEW:
             # PyTorch's mode keeps no results of it, but of what it calls (`native/TensorShape.cpp`).
             func = _VIEW
-        key = _key(func, args, kwargs)
+        key = key_of(func, args, kwargs)
         entry = None if key is None else self.cache.get(key)
         if not isinstance(entry, fake_tensor._DispatchCacheValidEntry):  # noqa: SLF001 - as below
             return self.dispatch(func, (), args, kwargs)
@@ -89,14 +89,14 @@ class KnownResults(FakeTensorMode):  # type: ignore[no-untyped-call]
         return {}
 
     def _cache_key(self, state: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - PyTorch's
-        return _key(func, args, kwargs) or super()._cache_key(state, func, args, kwargs)
+        return key_of(func, args, kwargs) or super()._cache_key(state, func, args, kwargs)
 
 
 def _is_plain(metadata: Any) -> bool:  # noqa: ANN401 - PyTorch's
     return metadata.layout is torch.strided and not (metadata.is_conj or metadata.is_neg)
 
 
-def _key(func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - of PyTorch's mode
+def key_of(func: OpOverload, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - of PyTorch's mode
     """Return what decides the shapes of results; None where that is not known of a type."""
     found: list[object] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
     may_alias = _may_alias(func)

@@ -8,11 +8,10 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import TreeSpec, tree_flatten
 
-from calibration.capture.operator_work import Effort
+from calibration.capture.demand import Demand
 from calibration.capture.schemas import tensors_in
 from calibration.capture.storages import Touch
 from vdnnsim.dnn.collective import Collective
-from vdnnsim.dnn.kernel_work import NO_SECTORS, Sectors
 from vdnnsim.dnn.layers import Phase
 
 
@@ -79,9 +78,6 @@ class Record:
         recomputes: whether it is one of forward, recomputed in backward.
         accumulates: whether it makes or adds to the gradient of a parameter.
         node: sequence number of the node that runs it, in backward.
-        copied_bytes: of operands that its kernels copy into another order.
-        sectors: that its kernel touches, or these copies.
-        temporary_bytes: these, and what else they allocate and free.
         overwrites: whether its result is written over its first operand if nothing holds that afterwards.
         aside: whether the program runs it on another stream than its kernels.
     """
@@ -91,18 +87,13 @@ class Record:
     phase: Phase
     operands: list[Touch]
     results: dict[int, int]
-    element_type: str
-    effort: Effort
-    bytes_moved: int
+    demand: Demand
     random: bool
     call: Call | None
     forward: int | None = None
     recomputes: bool = False
     accumulates: bool = False
     node: int | None = None
-    copied_bytes: int = 0
-    sectors: Sectors = NO_SECTORS
-    temporary_bytes: int = 0
     overwrites: bool = False
     collective: Collective | None = None
     aside: bool = False

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
+from calibration.capture.demand import Demand, Demands
 from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.nodes import (
@@ -21,8 +22,7 @@ from calibration.capture.nodes import (
     newest_node,
     running_node,
 )
-from calibration.capture.operand_copies import copied_operands, temporary_bytes
-from calibration.capture.operator_work import Effort, arithmetic_type, effort_of, traffic_of, widest_type
+from calibration.capture.operator_work import Effort, arithmetic_type, traffic_of, widest_type
 from calibration.capture.parallel.collectives import exchange_of, runs_aside
 from calibration.capture.record import Call, Record
 from calibration.capture.running_module import ModuleTracker
@@ -34,7 +34,6 @@ from calibration.capture.schemas import (
     tensors_in,
     uses_of,
 )
-from calibration.capture.sectors import sectors_of
 from calibration.capture.storages import StorageTable, element_type_of
 from calibration.capture.tape import TapeRecorder
 from vdnnsim.dnn.collective import Collective, CollectiveKind
@@ -72,6 +71,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         # Of each save its node, its storage, and the number of operations before it.
         self._saved: list[tuple[int, int, int]] = []
         self._passes = ForwardPasses()
+        self._demands = Demands()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -138,6 +138,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             # What is read and written has two arguments.
             operands[place] = access if operands.get(place, access) is access else Access.UPDATE
         (module, forward, _), given = self._place(name), tuple(each for each, _ in tensors)
+        element_type = collective.element_type if collective else widest_type(given)
         self.records.append(
             Record(
                 name=name,
@@ -145,9 +146,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results={},
-                element_type=collective.element_type if collective else widest_type(given),
-                effort=Effort({Arithmetic.ELEMENTWISE: flop} if flop else {}),
-                bytes_moved=bytes_moved,
+                demand=Demand(element_type, Effort({Arithmetic.ELEMENTWISE: flop} if flop else {}), bytes_moved),
                 random=False,
                 call=Call.of(_FROM_DATA, given, {}, (), self.storages.number_of) if self._tape.is_on else None,
                 forward=forward,
@@ -220,7 +219,10 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         # Updates within backward are of no node.
         node = None if self._phase is Phase.UPDATE else running_node()
         module, forward, recomputes = self._place(str(func))
-        copied = copied_operands(func, args, kwargs)
+        if exchange:
+            demand = Demand(arithmetic_type(func, args, kwargs, result), bytes_moved=exchange.bytes_moved)
+        else:
+            demand = self._demands.of(func, args, kwargs, result)
         self.records.append(
             Record(
                 name=str(func),
@@ -228,18 +230,13 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results=results,
-                element_type=arithmetic_type(func, args, kwargs, result),
-                effort=Effort() if exchange else effort_of(func, args, kwargs, result),
-                bytes_moved=exchange.bytes_moved if exchange else traffic_of(func, args, kwargs, result),
+                demand=demand,
                 random=is_random(func),
                 call=Call.of(func, args, kwargs, result, self.storages.number_of) if self._tape.is_on else None,
                 forward=forward,
                 recomputes=recomputes,
                 accumulates=node is not None and is_accumulating(node),
                 node=None if node is None else node._sequence_nr(),  # noqa: SLF001
-                copied_bytes=(copied_bytes := sum(each.nbytes for each, _ in copied)),
-                sectors=sectors_of(func, args, kwargs, result, copied),
-                temporary_bytes=temporary_bytes(func, args, copied_bytes),
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
                 collective=exchange.collective if exchange else None,
                 aside=bool(self.opened) and (runs_aside() or (exchange is not None and exchange.asynchronous)),
