@@ -135,11 +135,13 @@ def _recorded(
     host = add_given(iteration, modules, storages, is_cuda=device.is_cuda)
     blame(recorder := Recorder(modules, storages, host, tape=recording))
     gradients: list[int] = []
+    # FSDP exchanges them; else they are found once, for updates in backward ask for each of them.
+    parameters = None if iteration.program.layout else list(model.parameters())
 
     def enter(phase: Phase) -> None:
         recorder.enter(phase)
         if phase is Phase.UPDATE:
-            found = (each.grad for each in model.parameters() if each.grad is not None)
+            found = (each.grad for each in parameters or model.parameters() if each.grad is not None)
             gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
 
     with noting_calls(model, recorder.records) as forwards, _no_collection(), recorder.recording():

@@ -169,10 +169,23 @@ def operands_of(
     func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[torch.Tensor, bool]]:
     """Yield the tensors among the arguments of a call, each with whether it is written."""
-    given = arguments_of(func, args, kwargs)
-    for each in _parameters_of(func):
-        for tensor in tensors_in(given.get(each.name)):
-            yield tensor, each.is_written
+    given = len(args)
+    for position, name, is_written in _of_tensors(func):
+        value = args[position] if position < given else kwargs.get(name)
+        if isinstance(value, torch.Tensor):
+            yield value, is_written
+        elif value is not None:
+            for tensor in tensors_in(value):
+                yield tensor, is_written
+
+
+@cache
+def _of_tensors(func: OpOverload) -> tuple[tuple[int, str, bool], ...]:
+    """Return position and name of each argument that is a tensor or has some, and whether it is written."""
+    schema = func._schema.arguments  # noqa: SLF001 - PyTorch has no public one
+    of_tensors = ["Tensor" in str(each.type) for each in schema]
+    parameters = enumerate(_parameters_of(func))
+    return tuple((at, each.name, each.is_written) for at, each in parameters if of_tensors[at])
 
 
 @cache

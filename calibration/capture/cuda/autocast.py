@@ -14,10 +14,11 @@ from typing import Any, Final
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from calibration.capture.cuda.rules import HALVES, Tensor
 from calibration.capture.fake_tensors import replaced
+from calibration.capture.schemas import with_leaves_replaced
 
 aten = torch.ops.aten
 
@@ -88,11 +89,11 @@ class _Casts:
 
     def _call(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], kind: torch.dtype) -> Any:
         def cast(value: object) -> object:
-            return self._cast(value, kind) if isinstance(value, Tensor) else value
+            return with_leaves_replaced(Tensor, lambda each: self._cast(each, kind), value)
 
         # From last to first, as PyTorch's binaries evaluate arguments.
-        named = {name: tree_map(cast, value) for name, value in reversed(kwargs.items())}
-        return operator(*[tree_map(cast, each) for each in reversed(args)][::-1], **named)
+        named = {name: cast(value) for name, value in reversed(kwargs.items())}
+        return operator(*[cast(each) for each in reversed(args)][::-1], **named)
 
     def _cast(self, tensor: Tensor, kind: torch.dtype) -> Tensor:
         if not _is_eligible(tensor) or tensor.dtype == kind:
