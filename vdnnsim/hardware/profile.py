@@ -244,11 +244,17 @@ def _other(root: Entry, key: str, path: Path, extending: tuple[Path, ...]) -> Pr
 
 def _machine(name: str, path: Path) -> Server | None:
     """Return the machine of another profile by name; None if there is none, or it is this file."""
-    for folder in (shipped_folder(PROFILES), path.parent):
+    for folder, load in ((shipped_folder(PROFILES), _shipped_machine), (path.parent, read_profile)):
         file = folder / f"{name}.yaml"
         if _is_file(file) and not file.samefile(path):
-            return _load(file, ()).server
+            return load(file)
     return None
+
+
+@cache
+def _shipped_machine(path: Path) -> Server:
+    """Read a shipped profile that others name, as most do."""
+    return read_profile(path)
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:
