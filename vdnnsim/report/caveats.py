@@ -22,6 +22,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.files.messages import listed
 from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.trace import ServerTrace, StallCause
 from vdnnsim.report.scale import percent
@@ -143,10 +144,21 @@ def known(result: ScenarioResult) -> tuple[str, ...]:
     return (
         *kernel_times(result.kernels),
         *([pretended] if result.server.is_pretended else []),
+        *profile_gaps(result),
         *capture_lines(result),
         *part_statistics(result),
         *([f"Faster than base(p) with unlimited memory: {beyond}: {why}"] if beyond else []),
     )
+
+
+def profile_gaps(asked: Setup) -> Iterator[str]:
+    """Yield what a profile lacks that a scenario needs: a rate of its element type, of which it says why, a context."""
+    server, precision = asked.server, asked.workload.precision
+    path = f"gpu.peak.{(precision.autocast or precision.element_type).value}"
+    assumed = (each.source for each in server.figures if each.path == path and each.origin is Origin.ASSUMED)
+    yield from (f"{path} of {server.name} is assumed: {source}" for source in assumed)
+    if is_of_pytorch(asked.memory_model) and not server.gpu.context_bytes:
+        yield f"{server.name} states no context of CUDA, so a process takes that more than is said here"
 
 
 def part_statistics(result: ScenarioResult) -> tuple[str, ...]:

@@ -31,13 +31,14 @@ from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, part_statistics, peaks_note
+from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, part_statistics, peaks_note, profile_gaps
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import comparison_figure, policies_figure
 from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import ElementType
 
 PEAKS = (
     "Kernel times: all 2.00 s from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
@@ -189,3 +190,14 @@ def test_large_products_of_unaligned_rows_are_named(
     _, *lines = capture_lines(scenario_of(model, "x", shipped_profile(card), ()))
     assert said in "".join(lines)
     assert bool(said) is any("16 B" in each for each in lines)
+
+
+def test_what_the_profile_of_an_old_card_lacks_is_said(result: ScenarioResult) -> None:
+    """A Titan X (Maxwell) computes bfloat16 by assumption alone, and states no context, which no ideal memory has."""
+    workload = replace(result.workload, element_type=ElementType.BFLOAT16)
+    old = replace(result, workload=workload, server=shipped_profile("titan_x_maxwell").server)
+    (assumed,) = profile_gaps(old)
+    assert assumed.startswith("gpu.peak.bfloat16 of titan_x_maxwell is assumed: as float16; no library of its time")
+    _, context = profile_gaps(replace(old, memory_model=MemoryModel.PYTORCH))
+    assert context == "titan_x_maxwell states no context of CUDA, so a process takes that more than is said here"
+    assert not list(profile_gaps(replace(old, server=shipped_profile("rtx_4090").server)))
