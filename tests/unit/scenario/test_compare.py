@@ -100,7 +100,7 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
     (tmp_path / "picky_policy.py").write_text(PICKY)
 
     options = ("--policies", "all", "--out", ".", "--policy-module", "picky_policy")
-    done = vdnnsim("compare", "small.yaml", *options, folder=tmp_path)
+    done = vdnnsim("compare", "small.yaml", *options, folder=tmp_path, status=1)
 
     assert "- no plan: picky: plan: expects another network" in done.stdout
     rows = {row["policy"]: row["outcome"] for row in csv_rows(tmp_path / "compare.csv")}
