@@ -193,7 +193,9 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
             if isinstance(each, LoraLinear):
                 for adapter in (each.first, each.second):
                     replace_tensors(adapter, torch.Tensor.float, buffers=False)
-    model.train(program.mode is Mode.TRAINING)
+    # Parts of a model that trains may not, as frozen batch normalizations.
+    if not (model.training and program.mode is Mode.TRAINING):
+        model.train(program.mode is Mode.TRAINING)
     autocast, pipeline = program.precision.autocast, None
     batches: tuple[Arguments, ...] = ()
     if layout := program.layout:
@@ -223,9 +225,7 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
         from calibration.capture.checkpointing import checkpoint_blocks
 
         checkpoint_blocks(model, program.checkpointing)
-    optimizers: tuple[torch.optim.Optimizer, ...] = ()
-    if program.mode is Mode.TRAINING:
-        optimizers = _make_optimizers(program, model, foreach=foreach)
+    optimizers = _make_optimizers(program, model, foreach=foreach) if program.mode is Mode.TRAINING else ()
     scaler = None
     if program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING:
         scaler = torch.amp.GradScaler(device_type, init_scale=1.0)  # by default, overflows would skip the first steps

@@ -142,6 +142,19 @@ def test_hooks_of_the_user_on_the_model_are_of_its_forward() -> None:
     assert held(compare(replace(MODELS["convolutional"], name="hooked", make_model=make), "checkpoint")).remade
 
 
+@pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
+def test_parts_in_evaluation_mode_are_planned_so(policy: str) -> None:
+    """Frozen batch normalizations save no statistics of a batch, and write none."""
+
+    def make() -> nn.Module:
+        model = MODELS["convolutional"].make_model()
+        for each in model.modules():
+            each.train(not isinstance(each, nn.BatchNorm2d))
+        return model
+
+    held(compare(replace(MODELS["convolutional"], name="frozen normalization", make_model=make), policy))
+
+
 def _under_own_settings(self: Network, batch: Tensor) -> Network:
     torch.set_default_dtype(torch.float64)
     try:

@@ -138,7 +138,7 @@ class Outcome:
 def _without_a_plan(case: Case) -> tuple[nn.Module, PlanRequest, list[Arguments], list[Tensor]]:
     """Return a model, the request of its plans, its batches, and what training without a plan makes of them."""
     torch.manual_seed(0)
-    model = case.make_model().train()
+    model = case.make_model()
     batches = [case.make_inputs() for _ in range(_STEPS)]
     return model, request_of(case, model, "pytorch"), batches, train(case, model, batches)
 
