@@ -96,6 +96,11 @@ class Effort:
         return False
 
     @property
+    def is_short(self) -> bool:
+        """Whether fewer steps were given than a search takes, as for an answer."""
+        return self._whole.is_short
+
+    @property
     def is_cut(self) -> bool:
         """Whether a deadline, or the most steps, ended any part of the whole."""
         return self._whole.is_cut

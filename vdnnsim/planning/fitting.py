@@ -1,6 +1,6 @@
 """Fitting: makes plans of an order of kernels that fit by their bytes and at addresses."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -56,6 +56,7 @@ class Best:
         progress: receives a line on each improvement and its gap.
         orders: that were looked at, also where a plan of another was found first.
         look: most effort of a plan so far.
+        relaxed: by buffer the part that the bound recomputes.
     """
 
     label: str
@@ -64,6 +65,7 @@ class Best:
     found: Candidate | None = None
     orders: list[Order] = field(default_factory=list)
     look: float = 0.0
+    relaxed: Mapping[int, float] = field(default_factory=dict)
 
     def offer(self, other: Candidate | None) -> bool:
         """Take a plan if it is faster; return whether it is."""

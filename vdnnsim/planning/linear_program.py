@@ -98,6 +98,9 @@ class LinearProgram:
             if found.values and abs(found.values[column] - round(found.values[column])) > _SPLIT
         ]
         is_large = len(self._weights) > MOST_WHOLE
+        if is_large and effort.is_short:
+            # Those integers raise a bound by little.
+            return found
         if is_large:
             split = [each for each in split[:MOST_WHOLE] if self._weights[each] >= least]
         elif split:

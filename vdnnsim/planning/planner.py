@@ -124,7 +124,7 @@ class Planner:
         question, best = self.question, self.best
         if question.recompute:
             found = recomputation_bound(question.problem, question.copies.best, question.host_bytes(()), effort)
-            best.bound_s = max(best.bound_s, found.seconds)
+            best.bound_s, best.relaxed = max(best.bound_s, found.seconds), found.again
         elif optimum := question.optimum(question.problem, (), effort):
             best.bound_s = optimum.seconds
 

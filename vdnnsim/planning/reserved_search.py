@@ -7,6 +7,8 @@ far from the bound. Segments take more than what lies in them, of every plan abo
 that much less from the first on; what it is says the plan that keeps all, which is placed before.
 
 What is never copied leaves fewer gaps: where the first plans have no room, some that copy nothing are searched for.
+For an answer there is no effort for many searches: they begin with a sixteenth of the memory left free, which most
+plans leave to gaps, and with likely sets of buffers to drop.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,12 +21,16 @@ from typing import Final, Protocol
 from vdnnsim.planning.effort import Effort, steps_of_placing
 from vdnnsim.planning.fitting import NEAR, Candidate
 from vdnnsim.planning.planner import GOOD, Planner
-from vdnnsim.planning.recompute_search import Order
+from vdnnsim.planning.recompute_search import SEGMENTS, THRESHOLDS, Order
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 
 LEFT: Final = (1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Parts of the memory that plans leave free, until one has room."""
+ROOMY: Final = 1 / 16
+"""Part of the memory that the first plan leaves free where there is no effort for many."""
+FEW_SEGMENTS: Final = SEGMENTS[::-3]
+"""Numbers of checkpointed segments that are tried there."""
 LACKING: Final = 4
 """How much more is left than the first plan lacked: one that leaves a little more would lack as much."""
 NARROW: Final = 1 / 128
@@ -78,6 +84,8 @@ class ReservedSearch:
     _least_bytes: int = 0
     # By the first plan.
     _lacking_bytes: int = 0
+    # Sets of buffers that are dropped where there is no effort for relaxations.
+    _likely: Sequence[frozenset[int]] = ()
     _orders: list[Order] = field(default_factory=list)
     _refused: set[Hashable] = field(default_factory=set)
 
@@ -89,7 +97,11 @@ class ReservedSearch:
         if self.found and (self._is_within(1 + GOOD) or self._is_settled(planner)):
             return
         self._lacking_bytes = self._unfilled_bytes(planner)
-        self._most_bytes = nbytes = device_bytes - self._lacking_bytes
+        nbytes = device_bytes - self._lacking_bytes
+        if self.effort.is_short:
+            nbytes -= int(ROOMY * nbytes)
+            self._likely = _likely(planner)
+        self._most_bytes = nbytes
         # Gaps took nothing: of whole buffers one for less may be faster, where so many are badly filled.
         fits = self._search(nbytes)
         roomy, more_bytes, late = None, nbytes, MOST_LATE
@@ -97,7 +109,8 @@ class ReservedSearch:
             if number == PATIENCE and self.found is None and not planner.question.movable:
                 self._search_without_copies()
             if self._is_over or (fits and self._is_within(FAR)):
-                if self.found is not None or self.effort.is_cut or not late:
+                is_late = self.effort.is_cut and not self.effort.is_short
+                if self.found is not None or is_late or not late:
                     return
                 late -= 1
             before_s = self.found_s
@@ -178,7 +191,7 @@ class ReservedSearch:
     def _search(self, nbytes: int, *, copies: bool = True) -> bool:
         """Place the fastest plan for so many bytes; return whether it has room, or is no faster than the one found."""
         known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
-        orders = [frozenset[int](), *(each.dropped for each in known)]
+        orders = [frozenset[int](), *(each.dropped for each in known), *self._likely]
         planner = self.by_bytes(nbytes, self._part(), orders, copies=copies)
         if self.found is not None:
             planner = replace(planner, near=NEAR)
@@ -193,7 +206,8 @@ class ReservedSearch:
     def _part(self) -> Effort:
         if self.effort.left == inf:
             return self.effort
-        return self.effort.part(SHARE).at_least(SHARE / 2 * self._begun)
+        share = 1.0 if self.effort.is_short and self.found is None else SHARE
+        return self.effort.part(share).at_least(SHARE / 2 * self._begun)
 
     def _has_room(self, planner: Planner, made: Candidate) -> bool:
         """Place a plan, and return whether it has room; it is the best then."""
@@ -210,3 +224,11 @@ class ReservedSearch:
         if placed.tries == 1:
             self._most_bytes = min(self._most_bytes, timetable.movement.problem.capacity_bytes - placed.lacking_bytes)
         return False
+
+
+def _likely(planner: Planner) -> list[frozenset[int]]:
+    """Return what may be dropped by the relaxation of the bound, and by checkpointed segments."""
+    recomputation, again = planner.question.orders.recomputation, planner.best.relaxed
+    half = frozenset(each for each in recomputation.droppable if again.get(each, 0.0) >= THRESHOLDS[1])
+    kept = (half.difference(recomputation.checkpoints(each)) for each in FEW_SEGMENTS)
+    return [half, *kept, *(frozenset(recomputation.segmented(each)) for each in FEW_SEGMENTS)]

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from vdnnsim.planning.linear_program import standard_output_to_error
+from vdnnsim.planning.deadline import NEVER
+from vdnnsim.planning.effort import UNLIMITED, Effort
+from vdnnsim.planning.linear_program import MOST_WHOLE, LinearProgram, standard_output_to_error
 
 LIBC = ctypes.CDLL(None)
 
@@ -39,3 +41,12 @@ def test_a_closed_standard_output_is_left_alone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "dup", closed)
     with standard_output_to_error():
         pass
+
+
+def test_integers_of_a_large_program_are_not_decided_with_little_effort() -> None:
+    """Of which one is at least a half, and costs as much as it is: 0.5, or 1 as an integer."""
+    program = LinearProgram()
+    columns = [program.column(1.0, 1.0, weight=1.0) for _ in range(MOST_WHOLE + 1)]
+    program.row([(columns[0], -1.0)], -0.5)
+    assert program.minimized(0.0, UNLIMITED).bound == pytest.approx(1.0)
+    assert program.minimized(0.0, Effort.until(NEVER, 2e6, 1e6)).bound == pytest.approx(0.5)

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.planning.test_fitting import Places, fitting
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.planning import reserved_search
-from vdnnsim.planning.deadline import NEVER
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.effort import RESERVED, UNLIMITED, Effort
 from vdnnsim.planning.fitting import Best, Candidate, Fitting
 from vdnnsim.planning.planner import GOOD, Planner
@@ -257,10 +257,11 @@ def test_each_search_has_a_part_of_the_effort_that_is_left() -> None:
     assert parts == pytest.approx([300, 228, 156, 150, 150])
 
 
-def test_a_search_ends_with_an_effort_that_was_cut() -> None:
-    """Four tries to place ten kernels."""
-    tries = 4 * RESERVED * KERNELS
-    found, searched = search(places := Addresses(0), Effort.until(NEVER, 2 * tries, tries))
+def test_a_search_ends_with_its_deadline() -> None:
+    """Which is over when the first plan was placed."""
+    places = Addresses(0)
+    deadline = Deadline.after(1, lambda: float(len(places.asked)))
+    found, searched = search(places, Effort.until(deadline))
     assert found.found is None
     assert (places.asked, searched) == ([306], [306])
 
