@@ -24,6 +24,7 @@ Any other plan has no family.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
@@ -57,8 +58,8 @@ class Operand:
     """A tensor of cuDNN: N, C, H, W in either layout, which the strides define."""
 
     name: str
-    dimensions: tuple[int, int, int, int]
-    strides: tuple[int, int, int, int]
+    dimensions: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,11 @@ class ConvolutionProblem:
         shape = self.shape
         return self.element_type.nbytes * shape.n * shape.c * shape.window * shape.output_pixels
 
-    def _operand(self, name: str, dimensions: tuple[int, int, int, int]) -> Operand:
-        _, channels, height, width = dimensions
-        if self.channels_last:
-            strides = (channels * height * width, 1, width * channels, channels)
-        else:
-            strides = (channels * height * width, height * width, width, 1)
-        return Operand(name, dimensions, strides)
+    def _operand(self, name: str, dimensions: tuple[int, ...]) -> Operand:
+        images, channels, *space = range(len(dimensions))
+        order = (images, *space, channels) if self.channels_last else (images, channels, *space)
+        strides = {each: prod(dimensions[inner] for inner in order[at + 1 :]) for at, each in enumerate(order)}
+        return Operand(name, dimensions, tuple(strides[each] for each in sorted(strides)))
 
 
 @dataclass(frozen=True, slots=True)

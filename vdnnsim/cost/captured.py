@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from vdnnsim.cost.convolution_shape import LOAD_BYTES, multiple
+from vdnnsim.cost.convolution_shape import LOAD_BYTES, convolution_phases, multiple
 from vdnnsim.cost.fused_attention import attention_taken
 from vdnnsim.cost.operation_kinds import CLONE, SAFE_SOFTMAX, SHARING, OperationKind, kinds_of
 from vdnnsim.cost.pytorch_workspace import ALONE, SharedSum, chosen_workspaces, sum_of_rows
@@ -41,7 +41,6 @@ MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
 _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _PLANE: Final = 2
-_CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _TENSOR_CORES: Final = {
     ElementType.FLOAT16: (7, 0),
     ElementType.BFLOAT16: (8, 0),
@@ -112,9 +111,8 @@ def _options(
             if is_plane(work):
                 options = _convolution(machine, element_type, work)
             else:
-                options = (
-                    machine.kernel(KernelWork("convolution", element_type, operation.flop, operation.bytes_moved)),
-                )
+                flop, nbytes = operation.flop, operation.bytes_moved
+                options = (machine.kernel(KernelWork("convolution", element_type, flop, nbytes, convolution=work)),)
             if _on_tensor_cores(workload, element_type):
                 capability = workload.captured.compute_capability
                 chosen = chosen_workspaces(work, element_type, capability, multiprocessors)
@@ -164,11 +162,6 @@ def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> b
 def is_plane(work: ConvolutionWork) -> bool:
     """Whether a convolution is one that built layers can be: not transposed or dilated, of two dimensions at most."""
     return not work.transposed and len(work.kernel) <= _PLANE and set(work.dilation) == {1}
-
-
-def convolution_phases(work: ConvolutionWork) -> tuple[Phase, ...]:
-    """Return the phases of a layer that a convolution computes, in the order in which they run."""
-    return tuple(_CONVOLUTION_PHASES[each] for each in work.computes if each in _CONVOLUTION_PHASES) or (Phase.FORWARD,)
 
 
 def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple[Workload, Layer]:

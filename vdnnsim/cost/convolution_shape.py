@@ -1,8 +1,20 @@
 """The shape of one convolution, in the symbols that the cost model uses.
 
 N images of C channels and H x W pixels are convolved with K filters of C x R x S weights to K channels of P x Q pixels.
-Sizes are (height, width) pairs throughout. Two layers of equal shape cost the same, so shapes also serve as cache keys.
-A shape is that of one group where it is said how many there are; tensor cores pad channels, and pack groups of few.
+Sizes are (height, width) pairs, of volumes (depth, height, width). Two layers of equal shape cost the same, so shapes
+also serve as cache keys. A shape is that of one group where it is said how many there are; tensor cores pad channels,
+and pack groups of few.
+
+In groups, tensor cores compute one product for each 32 channels where groups are as ResNeXt's: 32 or more, in eights,
+of as many channels in as out, which divide 32. Others as depthwise where cuDNN has no kernel for tensor cores: before
+Ampere for no groups; channels last for weight gradients and the data gradients of strides, and all else if a group has
+fewer than 32 channels that do not divide 32. Channels of a group are then padded to 32, but in gradients channels last.
+So PyTorch 1.12 (cuDNN 8.3) computes gradients and PyTorch 2.4 (cuDNN 9) forward passes. With cuDNN 9 tensor cores
+compute all gradients, and strided depthwise ones are no slower: profiled steps of RegNetY-3.2GF, ResNeSt-50d and
+GhostNet on an H200; of cards before Hopper that was not measured.
+
+Channels of volumes are padded to whole tiles: in float16 on an A100 and a V100 with cuDNN 8.0, 2 x 4 x 128 x 128 x 128
+takes as long as 32 channels do within a fifth, and 32 filters as long as 64 (`tests/claims/test_volumes.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -10,12 +22,14 @@ from math import prod
 from typing import Final
 
 from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.shapes import Size2, slide
 from vdnnsim.units import ElementType
 
 TILE_CHANNELS: Final = 32
 LOAD_BYTES: Final = 16
+_VOLUME: Final = 3
+_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PACKED_GROUPS: Final = 32
 _PACKED_AT_ONCE: Final = 8
 GROUPED_GRADIENTS: Final = 9
@@ -37,17 +51,18 @@ class ConvolutionShape:
         n, c, k: images, input channels, output channels (filters).
         input_size: H, W of one input channel, padding left out.
         kernel: R, S of one filter.
-        stride, padding: step of the window and zeros added on each side.
+        stride, padding, dilation: step of the window, zeros added on each side, distance between its weights.
     """
 
     n: int
     c: int
     k: int
-    input_size: Size2
-    kernel: Size2
-    stride: Size2 = (1, 1)
-    padding: Size2 = (0, 0)
+    input_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0)
     bias: bool = True
+    dilation: tuple[int, ...] = (1, 1)
 
     @classmethod
     def of_layer(cls, layer: Layer, batch_size: int) -> "ConvolutionShape":
@@ -80,30 +95,52 @@ class ConvolutionShape:
             bias=operator.bias,
         )
 
+    @classmethod
+    def of_work(cls, work: ConvolutionWork) -> "ConvolutionShape":
+        """Return the shape of one group of a convolution, of a transposed one that of which it is the data gradient."""
+        inner, outer = work.input_channels // work.groups, work.output_channels // work.groups
+        return cls(
+            n=work.batch_size,
+            c=outer if work.transposed else inner,
+            k=inner if work.transposed else outer,
+            input_size=work.output_size if work.transposed else work.input_size,
+            kernel=work.kernel,
+            stride=work.stride,
+            padding=work.padding,
+            dilation=work.dilation,
+            bias=work.bias and not work.transposed,
+        )
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is of three dimensions."""
+        return len(self.kernel) == _VOLUME
+
     @property
     def is_plain_product(self) -> bool:
         """Whether it is a product of matrices whose rows begin at multiples of 8 elements, as it lies."""
-        return self.window == 1 and self.stride == (1, 1) and self.output_pixels % 8 == 0
+        return self.window == 1 and set(self.stride) == {1} and self.output_pixels % 8 == 0
 
     @property
-    def output_size(self) -> Size2:
+    def output_size(self) -> tuple[int, ...]:
         """P, Q of one output channel."""
-        return slide(self.input_size, self.kernel, self.stride, self.padding)
+        sizes = zip(self.input_size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in sizes)
 
     @property
     def input_pixels(self) -> int:
         """H W."""
-        return self.input_size[0] * self.input_size[1]
+        return prod(self.input_size)
 
     @property
     def output_pixels(self) -> int:
         """P Q."""
-        return self.output_size[0] * self.output_size[1]
+        return prod(self.output_size)
 
     @property
     def window(self) -> int:
         """R S."""
-        return self.kernel[0] * self.kernel[1]
+        return prod(self.kernel)
 
     @property
     def x_elements(self) -> int:
@@ -126,14 +163,24 @@ class ConvolutionShape:
         return 2 * self.y_elements * self.c * self.window
 
 
+def convolution_phases(work: ConvolutionWork) -> tuple[Phase, ...]:
+    """Return the phases of a layer that a convolution computes, in the order in which they run."""
+    return tuple(_PHASES[each] for each in work.computes if each in _PHASES) or (Phase.FORWARD,)
+
+
 def operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
     """Return the bytes of X, Y and W of all groups."""
     return groups * element_type.nbytes * (shape.x_elements + shape.y_elements + shape.w_elements)
 
 
+def loaded_channels(element_type: ElementType, shape: ConvolutionShape) -> int:
+    """Return the multiple to which tensor cores want channels padded: what a load takes, of volumes a whole tile."""
+    return TILE_CHANNELS if shape.is_volume else LOAD_BYTES // element_type.nbytes
+
+
 def unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
     """Return the bytes of X and Y where tensor cores need their channels padded."""
-    loaded, x, y = LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
+    loaded, x, y = loaded_channels(element_type, shape), shape.x_elements, shape.y_elements
     sides = ((shape.c, x), (shape.k, y))
     return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
 
@@ -166,13 +213,16 @@ def multiplies_groups_last(shape: ConvolutionShape, phase: Phase, groups: int, c
     return TILE_CHANNELS % shape.c == 0 or shape.c > TILE_CHANNELS
 
 
-def copied_bytes_last(
-    element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, cudnn: float
+def copied_bytes(
+    element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, cudnn: float, *, channels_last: bool
 ) -> float:
-    """Return the bytes of operands that tensor cores want copied, of maps that lie as N, H, W, C.
+    """Return the bytes of operands that tensor cores want copied.
 
-    From cuDNN 9 on those of gradients are copied group by group, so that the channels of each lie together.
+    Of maps that lie as N, C, H, W those of all that is no plain product. Of others from cuDNN 9 on those of gradients,
+    group by group, so that the channels of each lie together.
     """
+    if not channels_last:
+        return 0 if shape.is_plain_product else operand_bytes(element_type, shape, groups)
     if groups == 1 or not phase.is_backward or is_packed(shape, groups) or cudnn < GROUPED_GRADIENTS:
         return unaligned_bytes(element_type, shape, groups)
     is_padded = shape.c % TILE_CHANNELS and TILE_CHANNELS % shape.c
@@ -184,7 +234,7 @@ def tiled(element_type: ElementType, shape: ConvolutionShape, groups: int) -> tu
     if groups > 1 and is_packed(shape, groups):
         packed = replace(shape, c=TILE_CHANNELS, k=TILE_CHANNELS)
         return packed, groups * shape.c // TILE_CHANNELS
-    loaded = LOAD_BYTES // element_type.nbytes
+    loaded = loaded_channels(element_type, shape)
     return replace(shape, c=multiple(shape.c, loaded), k=multiple(shape.k, loaded)), groups
 
 

@@ -66,10 +66,11 @@ OverFeat under cuDNN 4 is predicted 11 to 17 % too slow, GoogLeNet's forward pas
 26 % too fast, and OverFeat by implicit GEMM alone 9 to 19 % too fast.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
-from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.convolution_shape import ConvolutionShape, tiled
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct, tiled_product_s
 from vdnnsim.cost.workspace import (
@@ -91,6 +92,7 @@ from vdnnsim.cost.workspace import (
     workspace_bytes,
 )
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.units import ElementType
 
 _IMPLICIT_TILE_ROWS: Final = (128,)
 _SINGLE_PASS_SIDE: Final = 64
@@ -167,7 +169,7 @@ def _implicit_product_s(machine: Machine, shape: ConvolutionShape, phase: Phase,
     if implicit:
         product = TiledProduct(filter_elements, positions, shape.k, extra_depth=p.scatter_depth, tile_rows=tile_rows)
     else:
-        dense = shape.stride[0] * shape.stride[1] * shape.output_pixels / shape.input_pixels
+        dense = prod(shape.stride) * shape.output_pixels / shape.input_pixels
         product = TiledProduct(shape.c, shape.n * shape.input_pixels, shape.k * shape.window * dense)
     return tiled_product_s(machine.multiplying_at(backward_fraction), product)
 
@@ -251,3 +253,9 @@ def gemm_product(shape: ConvolutionShape, groups: int, phase: Phase) -> TiledPro
         return TiledProduct(shape.c, shape.n * shape.input_pixels, depth, count=groups)
     summed_bytes = FLOAT_BYTES * groups * shape.w_elements
     return TiledProduct(shape.k, filter_elements, positions, splits_depth=True, summed_bytes=summed_bytes, count=groups)
+
+
+def tensor_product(element_type: ElementType, shape: ConvolutionShape, groups: int, phase: Phase) -> TiledProduct:
+    """Return the same on tensor cores, whose tiles of volumes have 64 rows or more."""
+    product = gemm_product(*tiled(element_type, shape, groups), phase)
+    return replace(product, tile_rows=TILE_ROWS[1:]) if shape.is_volume else product

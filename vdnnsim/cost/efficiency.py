@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.convolution_shape import ConvolutionShape, convolution_phases
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.fused_attention import FUSED, AttentionKernel
@@ -36,6 +36,7 @@ from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.cost.workspace import FLOAT_BYTES
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.elementwise import Cast
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.sequences import Linear
@@ -48,6 +49,9 @@ _NATIVE_BATCH_NORM: Final = "native_batch_norm"
 _GROUP_NORM: Final = "native_group_norm"
 _OWN_NORMALIZATION: Final = (Precision.FLOAT16, Precision.BFLOAT16, Precision.AMP_BFLOAT16)
 """In which PyTorch takes its own batch normalization instead of cuDNN's: of narrow weights, and of bfloat16."""
+
+_TRANSPOSED: Final = {Phase.FORWARD: Phase.BACKWARD_DATA, Phase.BACKWARD_DATA: Phase.FORWARD}
+"""The phases of the convolution of which a transposed one is the data gradient."""
 
 
 def efficient_gpu(server: Server) -> EfficientGpu:
@@ -98,6 +102,8 @@ class EfficiencyCosts(MachineCosts):
     def kernel(self, work: KernelWork) -> KernelCost:
         """Return what a kernel costs: a product by its sizes, what streams by its kind."""
         name, nbytes = work.name, work.nbytes
+        if work.convolution is not None:
+            return self._convolution(work.convolution, work.element_type, nbytes)
         if Arithmetic.PRODUCT not in work.flop:
             is_own, is_gradient = _NATIVE_BATCH_NORM in name, "_backward" in name
             if _GROUP_NORM in name:
@@ -121,6 +127,19 @@ class EfficiencyCosts(MachineCosts):
         return self._gpu.cost(
             lambda gpu: gpu.work_s(unit, flop, nbytes, attention, kernel, is_gradient=backward), nbytes
         )
+
+    def _convolution(self, work: ConvolutionWork, element_type: ElementType, nbytes: int) -> KernelCost:
+        """Return what a convolution costs that no layer can be; its gradients are a kernel each."""
+        shape, unit = ConvolutionShape.of_work(work), self._with_peak(self._server.convolution_type(element_type))
+        phases, groups, last = convolution_phases(work), work.groups, self._channels_last
+        added = work.transposed * work.bias * work.batch_size * work.output_channels * math.prod(work.output_size)
+
+        def seconds(gpu: EfficientGpu, phase: Phase) -> float:
+            kernel = _TRANSPOSED.get(phase, phase) if work.transposed else phase
+            product_s = gpu.convolution_s(unit, shape, kernel, groups=groups, channels_last=last)
+            return product_s + gpu.bias_s(unit, added, phase)
+
+        return self._gpu.cost(lambda gpu: sum(seconds(gpu, phase) for phase in phases), nbytes)
 
     def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
         return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved

@@ -18,14 +18,8 @@ fast as the power limit of the board allows (`vdnnsim.cost.power_limit`):
     depthwise    no product: a multiply-add for each weight of the filter and element, on CUDA cores, or X and Y
                  through DRAM. Where maps lie as N, H, W, C the data gradient of a stride has a rate of its own, some
                  fifty times lower, by the channels of its group from 2 to 64; in 16 bits dW is added up of parts.
-    grouped      one product for each 32 channels where groups are as ResNeXt's: 32 or more, in eights, of as many
-                 channels in as out, which divide 32. Others as depthwise where cuDNN has no kernel for tensor cores:
-                 before Ampere for no groups; channels last for weight gradients and the data gradients of strides, and
-                 all else if a group has fewer than 32 channels that do not divide 32. Channels of a group are then
-                 padded to 32, but in gradients channels last. So PyTorch 1.12 (cuDNN 8.3) computes gradients and
-                 PyTorch 2.4 (cuDNN 9) forward passes. With cuDNN 9 tensor cores compute all gradients, and strided
-                 depthwise ones are no slower: profiled steps of RegNetY-3.2GF, ResNeSt-50d and GhostNet on an H200; of
-                 cards before Hopper that was not measured.
+    grouped      one product for each 32 channels, or as depthwise (`vdnnsim.cost.convolution_shape`).
+    volume       as a convolution, but that tensor cores pad channels to 32 and tiles have 64 rows or more.
     stream       bytes at the fraction of bandwidth of its kind (`OperatorKind`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
                  multiprocessors busy; so it is of N, H, W, C, too, turned around before and after, where channels do
@@ -50,14 +44,20 @@ from vdnnsim.cost.convolution_shape import (
     GROUPED_GRADIENTS,
     TILE_CHANNELS,
     ConvolutionShape,
-    copied_bytes_last,
+    copied_bytes,
     multiple,
     multiplies_groups_last,
     operand_bytes,
     summed_parts_bytes,
-    tiled,
 )
-from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, gemm_product, separate_product
+from vdnnsim.cost.convolution_time import (
+    FUSED_KERNELS,
+    SEPARATE_KERNELS,
+    fused_product,
+    gemm_product,
+    separate_product,
+    tensor_product,
+)
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
 from vdnnsim.cost.fused_attention import AttentionKernel, attention_work
 from vdnnsim.cost.narrow_loads import narrow_rates
@@ -175,7 +175,7 @@ class EfficientGpu:
         channels_last: bool = False,
     ) -> float:
         """Return the seconds of one phase of a convolution, its bias included; `shape` is that of one group."""
-        seconds = self._bias_s(element_type, shape, phase, groups)
+        seconds = self.bias_s(element_type, groups * shape.y_elements * shape.bias, phase)
         last = channels_last
         if groups > 1 and not self._multiplies_groups(element_type, shape, phase, groups, channels_last=last):
             return seconds + self._direct_s(element_type, shape, phase, groups, channels_last=last)
@@ -183,15 +183,13 @@ class EfficientGpu:
         if not self.has_tensor_cores(element_type):
             product = gemm_product(shape, groups, phase)
             direct_s = self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
-            if groups == 1 and shape.kernel == (3, 3) and shape.stride == (1, 1):
+            if groups == 1 and shape.kernel == (3, 3) and shape.stride == shape.dilation == (1, 1):
                 return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
             return seconds + direct_s
-        if channels_last:
-            copied = copied_bytes_last(element_type, shape, phase, groups, self.parameters.cudnn)
-            seconds += self._turned_s(2 * copied, element_type)
-        elif not shape.is_plain_product:
-            seconds += self._turned_s(2 * nbytes, element_type)
-        product = gemm_product(*tiled(element_type, shape, groups), phase)
+        cudnn = self.parameters.cudnn
+        copied = copied_bytes(element_type, shape, phase, groups, cudnn, channels_last=channels_last)
+        seconds += self._turned_s(2 * copied, element_type)
+        product = tensor_product(element_type, shape, groups, phase)
         return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
 
     def _dram(self, fraction: float) -> float:
@@ -289,11 +287,13 @@ class EfficientGpu:
         seconds = max(arithmetic_s, traffic_s) + p.launch_overhead_s
         return seconds + self.stream_s(OperatorKind.REDUCTION, parts_bytes) if parts_bytes else seconds
 
-    def _bias_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
-        y_bytes = groups * shape.y_elements * element_type.nbytes * shape.bias
+    def bias_s(self, element_type: ElementType, elements: int, phase: Phase) -> float:
+        """Return the seconds of the bias of a convolution with so many elements of Y; 0 if it has none."""
+        y_bytes = elements * element_type.nbytes
         if not y_bytes or phase is Phase.BACKWARD_DATA:
             return 0.0
         if phase is Phase.FORWARD:
-            least_s = single_elements_s(groups * shape.y_elements, self.multiprocessors)
-            return self.stream_s(OperatorKind.POINTWISE, 2 * y_bytes, least_s=least_s)
+            return self.stream_s(
+                OperatorKind.POINTWISE, 2 * y_bytes, least_s=single_elements_s(elements, self.multiprocessors)
+            )
         return self.stream_s(OperatorKind.REDUCTION, y_bytes)

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
-from vdnnsim.dnn.kernel_work import NO_SECTORS, Sectors
+from vdnnsim.dnn.kernel_work import NO_SECTORS, ConvolutionWork, Sectors
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
@@ -147,6 +147,7 @@ class KernelWork(NamedTuple):
         elements: which threads take one at a time; 0 where they load words.
         sectors: that threads move which take one at a time.
         repeated_bytes: of `nbytes`, what the kernel before it read, too.
+        convolution: that no built layer can be: of volumes, transposed, or dilated; None of other kernels.
     """
 
     name: str
@@ -158,6 +159,7 @@ class KernelWork(NamedTuple):
     elements: int = 0
     sectors: Sectors = NO_SECTORS
     repeated_bytes: int = 0
+    convolution: ConvolutionWork | None = None
 
     def found_bytes(self, l2_bytes: int) -> int:
         """Return what it finds in an L2: what the kernel before it read, if all of that fits."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Final
 
-from vdnnsim.cost.captured import convolution_layer, convolution_phases, is_plane, product_layer
+from vdnnsim.cost.captured import convolution_layer, is_plane, product_layer
+from vdnnsim.cost.convolution_shape import convolution_phases
 from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow, KernelShape, kernel_table_text, torch_operator
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase

@@ -5,6 +5,7 @@ import pytest
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
@@ -44,3 +45,22 @@ def test_the_shape_of_a_layer_has_its_work(layer: Layer, expected: ConvolutionSh
         2 * layer.in_shapes[0].elements,
         2 * layer.out_shape.elements,
     )
+
+
+def test_a_transposed_convolution_is_the_data_gradient_of_another() -> None:
+    """Two volumes of 6 channels of 3 x 4 x 4, in two groups, to 4 channels twice as long in each direction.
+
+    The other takes these 2 channels of 6 x 8 x 8 of each group to 3, without a bias: that is added to what it takes.
+    """
+    work = ConvolutionWork(
+        2, 6, 4, (3, 4, 4), (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1), groups=2, transposed=True, bias=True
+    )
+    shape = ConvolutionShape.of_work(work)
+    assert (shape.c, shape.k, shape.input_size, shape.output_size) == (2, 3, (6, 8, 8), (3, 4, 4))
+    assert (shape.is_volume, shape.bias) == (True, False)
+
+
+def test_a_dilated_window_is_as_wide_as_its_weights_lie_apart() -> None:
+    """Three weights two pixels apart cover five of nine rows: of those and two zeros 7 windows, of all 9 x 9 49."""
+    work = ConvolutionWork(1, 8, 8, (9, 9), (3, 3), (1, 1), (1, 1), (2, 2), groups=1)
+    assert ConvolutionShape.of_work(work).output_pixels == 49

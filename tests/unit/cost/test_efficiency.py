@@ -7,13 +7,14 @@ import pytest
 from tests.machines import shipped_server
 from tests.toy import TOY_SERVER
 from tests.unit.cost.test_efficiency_time import GPU, HALF, VALUES
+from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency import EfficiencyCosts
 from vdnnsim.cost.model import ServerCosts, StatedWorkspaces
 from vdnnsim.cost.table import ONLY, CostModel, KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.convolutional import FullyConnected
 from vdnnsim.dnn.elementwise import Cast
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.kernel_work import Sectors
+from vdnnsim.dnn.kernel_work import ConvolutionWork, Sectors
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
@@ -244,3 +245,25 @@ def test_a_weight_gradient_of_one_tile_is_split_among_multiprocessors() -> None:
     operands_s = 512e6 / (936e9 * server.cost_model["product_dram_fraction"])
     assert seconds(128) == pytest.approx(operands_s, rel=0.05)
     assert seconds(129) > 5 * seconds(128)
+
+
+def test_a_transposed_convolution_takes_what_the_gradients_of_another_take() -> None:
+    """One image of 8 channels of 8 x 8 to as many of 16 x 16, forward and all gradients, as of the other's shape.
+
+    Its bias is read and written with Y, 2 x 2048 elements of 2 B at half of 2048 B/s, and a launch; backward reads dY.
+    """
+    sizes = (1, 8, 8, (8, 8), (2, 2), (2, 2), (0, 0), (1, 1), 1)
+    other = ConvolutionShape(1, 8, 8, (16, 16), (2, 2), (2, 2), bias=False)
+    model, flop = costs(), {Arithmetic.PRODUCT: 1}
+
+    def seconds(*computes: str, bias: bool = False) -> float:
+        work = ConvolutionWork(*sizes, transposed=True, bias=bias, computes=computes)
+        return model.kernel(KernelWork("convolution", HALF, flop, 1, convolution=work)).seconds
+
+    forward = GPU.convolution_s(HALF, other, Phase.BACKWARD_DATA)
+    assert seconds() == pytest.approx(forward)
+    assert seconds(bias=True) == pytest.approx(forward + 2 * 2048 * 2 / 1024 + 1)
+    gradients = sum(GPU.convolution_s(HALF, other, each) for each in (Phase.FORWARD, Phase.BACKWARD_WEIGHTS))
+    assert seconds("input", "weight") == pytest.approx(gradients)
+    biased = seconds("input", "weight", "bias", bias=True)
+    assert biased == pytest.approx(gradients + 2048 * 2 / 1024 + 1)

@@ -118,6 +118,19 @@ def test_winograd_spares_multiplications_of_wide_layers(phase: Phase) -> None:
     assert fast.convolution_s(ElementType.FLOAT32, strided, phase) > strided.flop / (4096 * 0.5)
 
 
+def test_volumes_pad_channels_to_whole_tiles_of_64_rows() -> None:
+    """4 channels and 8 filters, once as volumes one pixel deep: 32 channels take 9 x 32 steps, 8 filters 64 rows.
+
+    A tile of 64 x 64 on one of two multiprocessors at half of 8192: 2 x 2 / 4096 x 4096 x 288 = 1152 s; of maps it is
+    one of 32 x 64 and 72 steps, 144 s. X and Y are copied, 64 x (4 + 8) elements of 2 B, read and written at half of
+    2048 B/s: 3 s and two launches, of maps X alone, 1 s and two.
+    """
+    plane = replace(SHAPE, c=4)
+    volume = ConvolutionShape(1, 4, 8, (1, 8, 8), (1, 3, 3), (1, 1, 1), (0, 1, 1), bias=False, dilation=(1, 1, 1))
+    found = [GPU.convolution_s(HALF, each, Phase.FORWARD, channels_last=True) for each in (plane, volume)]
+    assert found == [144 + 1 + 1 + 2, 1152 + 1 + 3 + 2]
+
+
 def test_depthwise_convolutions_are_no_products() -> None:
     """8 groups of 64 pixels, 9 weights each: 9216 FLOPs at half of 4096 take 4.5 s.
 
