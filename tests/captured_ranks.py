@@ -104,25 +104,27 @@ def gathering(*, again: bool = True) -> CapturedStep:
     return r.step()
 
 
-def staged() -> tuple[CapturedStep, CapturedStep]:
-    """Two products as the stages of two ranks, of two micro-batches by 1F1B; weights of 4 B, activations of 20 B.
+def staged(n: int = 1) -> tuple[CapturedStep, CapturedStep]:
+    """Two products as the stages of two ranks, of two micro-batches by 1F1B, each of N samples.
+
+    Weights are of 4 B, activations of 20 B a sample.
 
     The first rank runs both forwards, and sends each result before the next, then both backwards, each behind the
     gradient that it receives. The second receives, runs forward and backward, and sends, for each micro-batch. What is
     sent stays to the end.
     """
-    first, last = _Stage(0), _Stage(1)
+    first, last = _Stage(0, n), _Stage(1, n)
     for at in range(2):
         first.forward(at)
         first.exchange(CollectiveKind.SEND, Phase.FORWARD, first.results[at])
     for at in range(2):
-        received = first.recording.memory("received", MAP, (5,), given=True)
+        received = first.recording.memory("received", MAP, (n, 5), given=True)
         first.exchange(CollectiveKind.RECEIVE, Phase.BACKWARD if at else Phase.FORWARD, received)
         first.backward(at, received)
     for at in range(2):
         last.exchange(CollectiveKind.RECEIVE, Phase.BACKWARD if at else Phase.FORWARD, last.inputs[at])
         last.forward(at)
-        made = last.recording.memory("gradient", GRADIENT, (5,), held=True)
+        made = last.recording.memory("gradient", GRADIENT, (n, 5), held=True)
         last.backward(at, last.results[at], (DX, made))
         last.exchange(CollectiveKind.SEND, Phase.BACKWARD, made)
     return first.step(), last.step()
@@ -131,17 +133,18 @@ def staged() -> tuple[CapturedStep, CapturedStep]:
 class _Stage:
     """One product on a rank of two."""
 
-    def __init__(self, position: int) -> None:
-        self.recording = Recording("staged", 2, ("fc",))
+    def __init__(self, position: int, n: int) -> None:
+        self.recording = Recording("staged", 2 * n, ("fc",))
+        self._n = n
         self._position = position
         self._weight = self.recording.memory("fc.weight", WEIGHTS, (1,), given=True)
-        self.inputs = [self.recording.memory("input", MAP, (5,), given=True) for _ in range(2)]
+        self.inputs = [self.recording.memory("input", MAP, (n, 5), given=True) for _ in range(2)]
         self.results: list[int] = []
         self._forwards: list[int] = []
         self._gradients: list[int] = []
 
     def forward(self, at: int) -> None:
-        self.results.append(self.recording.memory("fc", MAP, (5,), held=True))
+        self.results.append(self.recording.memory("fc", MAP, (self._n, 5), held=True))
         reads, writes = [(X, self.inputs[at]), (W, self._weight)], [(Y, self.results[at])]
         run = self.recording.run
         self._forwards.append(run("mm", "fc", Phase.FORWARD, reads=reads, writes=writes, saves=[self.inputs[at]]))
@@ -152,7 +155,7 @@ class _Stage:
         self.recording.run("mm", "fc", Phase.BACKWARD, reads=reads, writes=writes, forward=self._forwards[at])
 
     def exchange(self, kind: CollectiveKind, phase: Phase, memory: int) -> None:
-        collective = Collective(kind, 20, "float32", ranks=2, stride=-1 if self._position else 1)
+        collective = Collective(kind, 20 * self._n, "float32", ranks=2, stride=-1 if self._position else 1)
         used = {"reads" if kind is CollectiveKind.SEND else "writes": [(X, memory)]}
         self.recording.run(kind.value, "", phase, **used, collective=collective, aside=True)  # type: ignore[arg-type]
 

@@ -60,7 +60,7 @@ def _assign_communicated(records: Sequence[Record], lives: Sequence[Life]) -> No
             if lives[number].constant:
                 # A bucket of DistributedDataParallel, which it made in an earlier iteration.
                 lives[number].name, lives[number].kind = "bucket of gradients", BufferKind.WEIGHT_GRADIENT
-        if record.collective is not None:
+        if record.collective is not None and not record.collective.is_point_to_point:
             gathers = record.collective.kind in {CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST}
             for kind in maps:
                 _mark(record, lives, kind, BufferKind.WEIGHTS if gathers else BufferKind.WEIGHT_GRADIENT)

@@ -230,9 +230,7 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
     Raises:
         CaptureError: it is one of a pipeline that cannot be captured again.
     """
-    from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
-    from vdnnsim.scenario.captured import as_executed
 
     again = step.__dict__.get(_AGAIN) if isinstance(step, Captured) else None
 
@@ -244,14 +242,14 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
         return model_of(_recapturable(*again.at(again.batch_size, compiled=compiled)), other)
 
     if step.pipeline > 1:
-        ranks = [as_executed(each, way) for each in _ranks_of(step)]
-        return CapturedModel(ranks[0], pipeline=ranks, capture_execution=executed)
+        first, *others = _ranks_of(step)
+        return _of_rank(first, way, capture_execution=executed, others=[_of_rank(each, way) for each in others])
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
-        return CapturedModel(as_executed(step, way), capture_execution=executed)
+        return _of_rank(step, way, capture_execution=executed)
 
     def of_lengths(lengths: "Sequence[int]") -> "list[CapturedModel]":
-        return [model_of(recapture(step.batch_size, tokens=each), way) for each in lengths]
+        return [model_of(recapture(step.part_size, tokens=each), way) for each in lengths]
 
     def in_loop(loop: "Loop", batch_size: int) -> "CapturedModel | None":
         changed = dict(loop.changes)
@@ -262,17 +260,27 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
         except CaptureError:
             return None
 
-    return CapturedModel(
-        as_executed(step, way),
-        capture=lambda batch_size: as_executed(recapture(batch_size), way),
+    return _of_rank(
+        step,
+        way,
         capture_lengths=of_lengths if again and again.any_length else None,
         capture_execution=executed,
-        # What Inductor makes of other loops is not captured.
-        capture_loop=None if step.compiled else in_loop,
+        # What Inductor makes of other loops is not captured, nor are those of micro-batches that overlap or differ.
+        capture_loop=None if step.compiled or step.micro_batches > 1 else in_loop,
     )
 
 
-def _ranks_of(step: CapturedStep) -> list[CapturedStep]:
+def _of_rank(step: CapturedStep, way: "Execution", **others: Any) -> "CapturedModel":  # noqa: ANN401
+    """Return the model of one step at any batch at which it can be captured."""
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.scenario.captured import as_executed
+
+    again = step.at_batch if isinstance(step, Captured) else None
+    capture = None if again is None else lambda batch_size: as_executed(again(batch_size), way)
+    return CapturedModel(as_executed(step, way), capture=capture, **others)
+
+
+def _ranks_of(step: CapturedStep) -> list[Captured]:
     """Return the steps of all ranks of a pipeline, which wait for each other."""
     again = step.__dict__.get(_AGAIN) if isinstance(step, Captured) else None
     if again is None:
@@ -280,7 +288,7 @@ def _ranks_of(step: CapturedStep) -> list[CapturedStep]:
             f"step: is rank {step.position} of {step.parallel}, expected one that `vdnnsim.capture` returned, or a "
             "scenario that names the files of all ranks"
         )
-    return [again.at(again.batch_size, position=each)[0] for each in range(step.pipeline)]
+    return [_recapturable(*again.at(again.batch_size, position=each)) for each in range(step.pipeline)]
 
 
 def _recapturable(step: CapturedStep, again: Again | None) -> Captured:

@@ -170,52 +170,45 @@ def model_input(
         return as_executed(step, execution)
 
     def model_of(asked: "Request", steps: "Sequence[CapturedStep]") -> CapturedModel:
+        first, *others = (as_executed(each, execution) for each in steps)
+        ranks = [msgspec.structs.replace(asked, position=at) for at in range(len(steps))]
         return CapturedModel(
-            *steps,
-            sources=(_source(asked, steps[0]),),
+            first,
+            sources=(_source(asked, [first, *others] if others else first),),
             capture=partial(recapture, asked),
             capture_lengths=partial(of_lengths, asked),
-            # What Inductor makes of other loops is not captured.
-            capture_loop=None if request.compiled else partial(in_loop, asked),
+            # What Inductor makes of other loops is not captured, nor are those of micro-batches that overlap.
+            capture_loop=None if asked.compiled or asked.captures_all else partial(in_loop, asked),
             capture_execution=executed if asked is request else None,
-            rounds=rounds,
+            rounds=1 if asked.captures_all else rounds,
+            others=[
+                CapturedModel(step, capture=partial(recapture, rank))
+                for step, rank in zip(others, ranks[1:], strict=True)
+            ],
         )
 
     def of_lengths(base: "Request", lengths: "Sequence[int]") -> "list[CapturedModel]":
         every = [msgspec.structs.replace(base, tokens=each) for each in lengths]
-        return [
-            model_of(asked, (as_executed(step, execution),))
-            for asked, step in zip(every, captured_with_notice(every, process=process), strict=True)
-        ]
+        if base.has_pipeline:
+            return [model_of(asked, captured_ranks(asked, process)) for asked in every]
+        steps = captured_with_notice(every, process=process)
+        return [model_of(asked, (step,)) for asked, step in zip(every, steps, strict=True)]
 
     def in_loop(base: "Request", loop: "Loop", batch_size: int) -> CapturedModel | None:
         changes = {**loop.changes, "batch_size": batch_size}
         asked = msgspec.convert(msgspec.to_builtins(base) | changes, Request)
         try:
-            (step,) = captured_with_notice((asked,), process=process)
+            return model_of(asked, captured_with_notice((asked,), process=process))
         except CaptureError:
             return None
-        return model_of(asked, (as_executed(step, execution),))
 
     def for_capability(capability: tuple[int, int]) -> CapturedModel:
         asked = msgspec.structs.replace(request, compute_capability=capability)
-        (step,) = captured_with_notice((asked,), process=process)
-        return model_of(asked, (as_executed(step, execution),))
+        return model_of(asked, captured_ranks(asked, process))
 
     if request.captures_all:
-        asked = msgspec.structs.replace(request, accumulate=rounds)
-        steps = [as_executed(each, execution) for each in captured_ranks(asked, process)]
-        model = CapturedModel(
-            steps[0],
-            sources=(_source(request, steps),),
-            capture_execution=executed,
-            pipeline=steps if request.has_pipeline else (),
-        )
-        scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
-        return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path())
-    model = model_of(
-        request, [as_executed(each, execution) for each in captured_with_notice((request,), process=process)]
-    )
+        request = msgspec.structs.replace(request, accumulate=rounds)
+    model = model_of(request, captured_ranks(request, process))
     # What runs here is the same for no two cards.
     alike = (lambda *_: False) if request.runs else captured_alike
     by_card = ModelsByCard(model, request.compute_capability, for_capability, alike)

@@ -1,11 +1,11 @@
 """A captured model at any batch size, captured or interpolated (`captured_sizes`), and on sequences of other lengths.
 
 A third capture, where there is one, must equal the interpolation of two. Otherwise every batch size is captured, if
-there is a function that captures.
+there is a function that captures. Batch sizes are those of a micro-batch, also where a step has several.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from vdnnsim.dnn.captured_check import check_captured_step
@@ -65,7 +65,7 @@ class CapturedModel:
         sources: name and SHA-256 of the files that the captures are from.
         base: the first capture.
         rounds: micro-batches of an iteration, each of which was captured alone.
-        pipeline: the steps of all ranks of a pipeline, the base first; of other models none.
+        others: the other ranks of a pipeline, whose first this is; of other models none.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CapturedModel:
         capture_loop: "CaptureLoop | None" = None,
         capture_execution: "CaptureExecution | None" = None,
         rounds: int = 1,
-        pipeline: Sequence[CapturedStep] = (),
+        others: "Sequence[CapturedModel]" = (),
     ) -> None:
         """Take captures of one model at different batch sizes.
 
@@ -91,16 +91,16 @@ class CapturedModel:
             capture_loop: captures it in another loop at a batch; returns None where that cannot be captured.
             capture_execution: captures it for another way of execution.
             rounds: as the attribute.
-            pipeline: as the attribute.
+            others: as the attribute.
         """
         self.base = steps[0]
         self.sources = sources
         self.rounds = rounds
-        self.pipeline = tuple(pipeline)
+        self.others = tuple(others)
         self._capture, self._capture_lengths, self._capture_loop = capture, capture_lengths, capture_loop
         self._capture_execution = capture_execution
         self._lengths = {each.tokens: each for each in lengths}
-        self._steps = {step.batch_size: step for step in steps}
+        self._steps = {step.part_size: step for step in steps}
         self._loops: dict[tuple[Loop, int], CapturedModel | None] = {}
         self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
         self._line: Line | Difference | None = None
@@ -118,7 +118,9 @@ class CapturedModel:
         """
         key = batch_size, rounds or self.rounds
         if key not in self._workloads:
-            self._workloads[key] = CapturedWorkload.of(self._step(batch_size), key[1])
+            found = CapturedWorkload.of(self._step(batch_size), key[1])
+            ranks = (found, *(each.workload(batch_size) for each in self.others))
+            self._workloads[key] = replace(found, pipeline=ranks) if self.others else found
         return self._workloads[key]
 
     @property
@@ -147,7 +149,7 @@ class CapturedModel:
 
     def in_loop(self, loop: Loop, batch_size: int | None = None) -> "CapturedModel | None":
         """Return the model in another loop, captured at its own or another batch; None where it cannot be captured."""
-        key = loop, batch_size or self.base.batch_size
+        key = loop, batch_size or self.base.part_size
         if key not in self._loops:
             self._loops[key] = None if self._capture_loop is None else self._capture_loop(*key)
         return self._loops[key]
@@ -206,10 +208,10 @@ class CapturedModel:
         match self._line:
             case Line(first, second, proof):
                 proven = "" if proof is None else f"; a third capture, at {proof}, is what these two say"
-                if apart := [str(each) for each in sorted(self._steps) if _LEAST <= each < first.batch_size]:
+                if apart := [str(each) for each in sorted(self._steps) if _LEAST <= each < first.part_size]:
                     proven += f"; not on it, and captured by itself: {listed(apart)}"
                 return (
-                    f"batches: extended from captures at {first.batch_size} and {second.batch_size}, between which all "
+                    f"batches: extended from captures at {first.part_size} and {second.part_size}, between which all "
                     f"sizes grow linearly{proven}"
                 )
             case Difference() as differs:
@@ -227,7 +229,7 @@ class CapturedModel:
         if batch_size in self._steps:
             return self._steps[batch_size]
         line = self.find_line()
-        extended = line.at_batch(batch_size) if isinstance(line, Line) else line
+        extended = line.at_batch(batch_size * self.base.micro_batches) if isinstance(line, Line) else line
         if isinstance(extended, CapturedStep):
             check_captured_step(extended, f"{self.base.model} at a batch of {batch_size}")
             return extended
@@ -250,7 +252,7 @@ class CapturedModel:
     def _first_line(self) -> Line | Difference:
         """Return the line of the captures; of two at least where the model can be captured."""
         if self._capture is not None:
-            low = max(_LEAST, self.base.batch_size)
+            low = max(_LEAST, self.base.part_size)
             for batch_size in (low, second_batch(low)):
                 self._captured(batch_size, self._capture)
         return self._find_line()
@@ -260,7 +262,7 @@ class CapturedModel:
         steps = [step for _, step in sorted(self._steps.items())]
         if self._capture is None:
             return _line_of(steps)
-        steps = [step for step in steps if step.batch_size >= _LEAST]
+        steps = [step for step in steps if step.part_size >= _LEAST]
         if len(steps) == _FEWEST:
             return _line_of(steps)
         lines = [_line_of(steps[start:]) for start in range(len(steps) - _FEWEST)]
@@ -277,7 +279,7 @@ def _line_of(steps: list[CapturedStep]) -> Line | Difference:
     if len(steps) == 1:
         return Difference("batch_size", f"found {steps[0].batch_size} alone, expected two")
     first, second, *others = steps
-    line = Line(first, second, others[-1].batch_size if others else None)
+    line = Line(first, second, others[-1].part_size if others else None)
     # Where whole steps of the two end, every size of a line is an integer.
     end = 2 * second.batch_size - first.batch_size
     ahead = line.at_batch(end)

@@ -51,7 +51,8 @@ class CapturedOnCard(CapturedModel):
         self._there = "cuda {}.{}".format(*compute_capability)
         self._capability = compute_capability
         self._original = original.original
-        super().__init__(self._on(original.base), sources=original.sources, rounds=original.rounds)
+        others = [CapturedOnCard(each, compute_capability) for each in original.others]
+        super().__init__(self._on(original.base), sources=original.sources, rounds=original.rounds, others=others)
 
     @property
     def original(self) -> CapturedModel:
@@ -62,7 +63,8 @@ class CapturedOnCard(CapturedModel):
         key = batch_size, rounds or self.rounds
         if key not in self._workloads:
             found = self._original.workload(*key)
-            self._workloads[key] = dataclasses.replace(found, captured=self._on(found.captured))
+            ranks = [dataclasses.replace(each, captured=self._on(each.captured)) for each in (found, *found.pipeline)]
+            self._workloads[key] = dataclasses.replace(ranks[0], pipeline=tuple(ranks[1:]))
         return self._workloads[key]
 
     @property
@@ -78,7 +80,7 @@ class CapturedOnCard(CapturedModel):
         return self._original.can_be_in_any_loop
 
     def in_loop(self, loop: Loop, batch_size: int | None = None) -> CapturedModel | None:
-        key = loop, batch_size or self.base.batch_size
+        key = loop, batch_size or self.base.part_size
         if key not in self._loops:
             found = self._original.in_loop(*key)
             self._loops[key] = None if found is None else CapturedOnCard(found, self._capability)

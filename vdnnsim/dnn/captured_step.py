@@ -100,6 +100,11 @@ class CapturedStep(Step, frozen=True, kw_only=True):
     program: ProgramText = ProgramText()
 
     @property
+    def part_size(self) -> int:
+        """Samples of a micro-batch, where these are in its batch together."""
+        return self.batch_size // self.micro_batches
+
+    @property
     def update(self) -> str:
         """How parameters are updated, as `adamw_fused in backward`; empty without an update."""
         if self.mode is Mode.INFERENCE or self.optimizer == "none":

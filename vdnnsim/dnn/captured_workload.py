@@ -38,6 +38,7 @@ class CapturedWorkload(Workload):
 
     Attributes:
         step: in the layer view; of several micro-batches the last, with the update.
+        pipeline: the workloads of the ranks of a pipeline, this one's as the first; of others none.
 
     Raises:
         PolicyError: the batch is to be split, or weight gradients are to be kept.
@@ -45,6 +46,7 @@ class CapturedWorkload(Workload):
 
     captured: CapturedStep = field(kw_only=True, hash=False, repr=False)
     step: Step = field(kw_only=True, hash=False, repr=False)
+    pipeline: tuple["CapturedWorkload", ...] = field(default=(), kw_only=True, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.parts > 1:
@@ -98,9 +100,13 @@ class CapturedWorkload(Workload):
         return last_round(self.captured)
 
     def kind_shown(self, storage: int) -> BufferKind:
-        """Return the kind of a storage as it was captured, for an activation that policies see as a workspace too."""
+        """Return the kind of a storage as it was captured, for an activation that policies see as a workspace too.
+
+        So for what a stage of a pipeline receives, which they see as they see inputs that are no activations.
+        """
         kind = self.step.storages[storage].kind
-        return self.captured_round.storages[storage].kind if kind is BufferKind.WORKSPACE else kind
+        is_other = kind is BufferKind.WORKSPACE or (kind is BufferKind.LABELS and self.as_captured)
+        return self.captured_round.storages[storage].kind if is_other else kind
 
     @property
     def rounds(self) -> int:
@@ -115,7 +121,7 @@ class CapturedWorkload(Workload):
     @property
     def part_size(self) -> int:
         """Samples of a micro-batch."""
-        return self.captured.batch_size
+        return self.captured.part_size
 
     @property
     def precision(self) -> Precision:

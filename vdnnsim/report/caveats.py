@@ -204,11 +204,11 @@ def _exposed(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
 
 def _used(result: ScenarioResult, workload: CapturedWorkload, step_s: float) -> Iterator[str]:
     """Yield tokens of one GPU, where several ranks train the same, and MFU."""
-    step, sample, model = workload.captured, sample_of(workload.graph), result.captured
+    step, sample = workload.captured, sample_of(workload.graph)
     layout = parse_layout(step.parallel) if step.parallel else Layout("")
     if sample.tokens and (together := layout.tensor * step.pipeline) > 1:
         yield f"{workload.batch_size * sample.tokens / (together * step_s):.0f} tokens/s per GPU"
-    ranks = model.pipeline if model and model.pipeline else (step,)
+    ranks = [each.captured for each in workload.pipeline or (workload,)]
     used = flop_ratio(workload.rounds * sum(flop_by_module(ranks, 1).values()), step_s, step, result.server)
     if used is not None and workload.is_training:
         # What several ranks compute whole counts each time, for the model is not there without a layout.

@@ -106,7 +106,7 @@ def read_captured(
             place = tokens
             model = model.at_tokens(tokens.integer(1, LARGEST_SIZE))
         place = batch or place
-        return model, model.workload(model.base.batch_size if batch is None else batch.integer(1, largest_batch))
+        return model, model.workload(model.base.part_size if batch is None else batch.integer(1, largest_batch))
     except ScenarioError as failure:
         raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
 
@@ -128,8 +128,9 @@ def _pipeline(
         )
     try:
         ranks = [as_executed(each, execution) for each in steps]
-        model = CapturedModel(ranks[0], sources=sources, capture_execution=executed, pipeline=ranks)
-        return model, model.workload(first.batch_size)
+        others = [CapturedModel(each) for each in ranks[1:]]
+        model = CapturedModel(ranks[0], sources=sources, capture_execution=executed, others=others)
+        return model, model.workload(first.part_size)
     except ScenarioError as failure:
         raise place.wrong(str(failure)) from None
 
@@ -195,7 +196,7 @@ def scenario_of(
         ProfileError: the machine cannot time it, or has fewer GPUs than the model has ranks.
     """
     workload, server = (
-        model.workload(model.base.batch_size),
+        model.workload(model.base.part_size),
         machine_of_rank(profile.called, profile.server, model.base),
     )
     if lacking := lacking_peak(profile.called, server, workload.element_type):
@@ -212,5 +213,5 @@ def scenario_of(
         sources=(*model.sources, *profile.sources),
         captured=model,
         execution=execution,
-        gpus=max(1, len(model.pipeline)),
+        gpus=1 + len(model.others),
     )

@@ -7,7 +7,6 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult, Setup
 from vdnnsim.cost.table import CostModel
-from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies.interface import Policy
@@ -71,7 +70,7 @@ def compare_policies(scenario: Scenario, policies: Sequence[Policy], done: Calla
 
 def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Simulator:
     """Return the simulator of a scenario, with another cost model than its machine's if one is given."""
-    simulator = Simulator.of(
+    return Simulator.of(
         scenario.workload,
         scenario.server,
         scenario.memory_model,
@@ -81,5 +80,3 @@ def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Sim
         execution=scenario.execution,
         cost_model=cost_model,
     )
-    ranks = scenario.captured.pipeline if scenario.captured else ()
-    return replace(simulator, pipeline=tuple(map(CapturedWorkload.of, ranks)))

@@ -95,10 +95,10 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
     server = profile.server if captured is None else machine_of_rank(profile.called, profile.server, captured.base)
     ranks = 1 if captured is None else captured.base.ranks
-    if captured is not None and captured.pipeline:
+    if captured is not None and captured.others:
         if "gpus" in keys:
             raise keys["gpus"].wrong("is given beside the ranks of a pipeline, expected no such key")
-        gpus = len(captured.pipeline)
+        gpus = 1 + len(captured.others)
     elif ranks > 1 and gpus not in {1, ranks}:
         raise keys["gpus"].wrong(
             f"found {gpus}, expected {ranks} to simulate each rank, or none for one that is as all"

@@ -48,7 +48,6 @@ class Simulator:
         gradients: how they add up gradients; None if they do not.
         progress, deadline, steps: as of a `Setting`.
         as_run: changes plans to what is run, if that differs.
-        pipeline: the workloads of the ranks of a pipeline; of others none.
         kept_s: as `known_kept_s` of a `Setting`, where it was asked for before.
     """
 
@@ -65,7 +64,6 @@ class Simulator:
     deadline: Deadline = NEVER
     steps: float = inf
     known: TrainingPlan | None = None
-    pipeline: tuple[CapturedWorkload, ...] = ()
     kept_s: Callable[[], float] | None = None
 
     @classmethod
@@ -145,7 +143,7 @@ class Simulator:
         for gpu, (plan, placement, trace) in enumerate(
             zip(planned.plans, planned.placements, server_trace.gpus, strict=True)
         ):
-            metrics = measure(trace, self.workload.batch_size, self._pipeline_s(server_trace))
+            metrics = measure(trace, self.workload.batch_size, self.pipeline_s(server_trace))
             ratio, feature_ratio = performance_ratios(oracle or metrics, metrics)
             rows.append(
                 PolicyResult(
@@ -172,7 +170,7 @@ class Simulator:
         return min(map(self._unlimited, _KEEPING if to_host else (Base(),)), key=lambda metrics: metrics.iteration_s)
 
     def _unlimited(self, policy: Policy) -> RunMetrics:
-        server_trace = self._unlimited_replay(self._plans(policy))
+        server_trace = self._unlimited_replay(self.plans(policy, self.setting()))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
 
@@ -180,7 +178,8 @@ class Simulator:
         completed = self.completed(plans)
         return self.replay(completed, once(self.place_unlimited, completed))
 
-    def _pipeline_s(self, trace: ServerTrace) -> float | None:
+    def pipeline_s(self, trace: ServerTrace) -> float | None:
+        """Return how long an iteration lasts whose ranks wait for each other; None of others."""
         return trace.iteration_s if self.workload.as_captured else None
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
@@ -215,13 +214,14 @@ class Simulator:
                 "base(p), or a step with an execution trace"
             )
         try:
-            return self.ready(self._plans(policy), policy.label)
+            return self.ready(self.plans(policy, self.setting()), policy.label)
         except PlanError as broken:
             raise broken if is_shipped(type(policy)) else PolicyError(str(broken)) from broken.__cause__
 
-    def _plans(self, policy: Policy) -> tuple[TrainingPlan, ...]:
+    def plans(self, policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
+        """Return the plan of a policy for each GPU as it made them, in a setting of this workload."""
         if not self.workload.as_captured:
-            plans = make_plans(policy, self.setting())
+            plans = make_plans(policy, setting)
             is_plain = isinstance(policy, PyTorchLoop) and is_of_plain_loop(self.limits.model)
             return once(with_cached_casts, plans) if is_plain else plans
         if not isinstance(policy, Base | PyTorch):
@@ -229,7 +229,8 @@ class Simulator:
                 f"{policy.label}: plans no micro-batches that overlap or differ, which are replayed as they were "
                 "captured; expected pytorch"
             )
-        ranks = (replace(self, workload=each, gpus=1) for each in self.pipeline or (self.workload,))
+        assert isinstance(self.workload, CapturedWorkload), "no other overlaps"
+        ranks = (replace(self, workload=each, gpus=1) for each in self.workload.pipeline or (self.workload,))
         return tuple(policy.plan(each.setting()) for each in ranks)
 
     def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:

@@ -30,7 +30,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import DecidedBy, Policy, Setting, Trial, make_plans
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting, Trial
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
@@ -173,7 +173,8 @@ class Simulators:
     @classmethod
     def of_batches(cls, scenario: Scenario) -> "Simulators":
         """Return those of a scenario at any batch; a search begins at the scenario's own."""
-        batches = Sizes(scenario.workload_of, scenario.workload.batch_size, LARGEST_BATCH)
+        together = scenario.captured.base.micro_batches if scenario.captured else 1
+        batches = Sizes(scenario.workload_of, scenario.workload.part_size, LARGEST_BATCH // together)
         return cls(scenario, ServerCosts(scenario.server), batches)
 
     @property
@@ -191,7 +192,7 @@ class Simulators:
         """Return the memory of a policy at a batch, known where neither memory nor trials decided its plan."""
         if (policy.label, batch) in self.needs:
             return self.needs[policy.label, batch]
-        found = _need(self[batch], make_plans(policy, self.setting(batch, deadline, placed=placed)))
+        found = _need(self[batch], self[batch].plans(policy, self.setting(batch, deadline, placed=placed)))
         if policy.decided_by is DecidedBy.COSTS:
             self.needs[policy.label, batch] = found
         return found
@@ -267,11 +268,11 @@ def _hold_against_trials(
     kernels = KernelOrigins()
     if batch > 0:
         simulator = simulators[batch]
-        plans = make_plans(policy, simulators.setting(batch, deadline, placed=False))
+        plans = simulator.plans(policy, simulators.setting(batch, deadline, placed=False))
         trials = simulator.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
-        samples_per_s = batch / max(trial.cost_s for trial in trials)
+        samples_per_s = simulator.workload.batch_size / max(trial.cost_s for trial in trials)
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + simulators.sizes.multiple(policy)
     if untried is None and more <= simulators.sizes.largest:

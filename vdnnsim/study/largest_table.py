@@ -8,7 +8,6 @@ from vdnnsim.analysis.columns import cells
 from vdnnsim.analysis.kernel_origins import joined_origins
 from vdnnsim.cost.trust import PEAKS_TOO_LOW
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.errors import StudyError
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
 from vdnnsim.report.document import plain_table, titled_table
@@ -44,17 +43,13 @@ def largest_table(asked: Scenario, limit: TimeLimit, has_all: str, *, longest: b
         longest: whether to search for the longest sequence at the batch.
 
     Raises:
-        StudyError: the workload has no sequences, and the longest is asked for; or micro-batches that overlap.
+        StudyError: the workload has no sequences, and the longest is asked for.
         PolicyError: no policy has a plan.
     """
-    if asked.workload.as_captured:
-        raise StudyError(
-            f"{asked.workload.graph.name}: its micro-batches overlap or differ, and are captured all together; "
-            "expected `run` at a batch of yours (--batch, --accumulate), which says whether that fits"
-        )
     asked = asked.limited(str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
     sample = sample_of(asked.workload.graph)
-    what, more = ("longest sequence", "a longer one") if longest else ("largest batch", f"one {sample.name} more")
+    part = "micro-batch" if asked.workload.batch_size > asked.workload.part_size else "batch"
+    what, more = ("longest sequence", "a longer one") if longest else (f"largest {part}", f"one {sample.name} more")
     columns = (*LARGEST[:-1], "tokens", "sure_tokens") if longest else LARGEST
     rows, shown = [], []
     if longest:

@@ -226,8 +226,8 @@ def _replayed(
 ) -> Ranked | Refused:
     policy, step = PyTorch(), steps[0]
     rounds = setup.micro_batches // setup.captured_together
-    pipeline = steps if step.pipeline > 1 else ()
-    model = CapturedModel(step, sources=((step.model, ""),), pipeline=pipeline, rounds=rounds)
+    others = [CapturedModel(each) for each in steps[1:]]
+    model = CapturedModel(step, sources=((step.model, ""),), others=others, rounds=rounds)
     scenario = scenario_of(model, step.model, profile, (policy,))
     # With NCCL's buffers in each process.
     server, simulator = scenario.server, simulator_of(scenario)

@@ -66,12 +66,10 @@ def longest_sequences(scenario: Scenario, limit: TimeLimit | None = None) -> Lon
 
 
 def _with_tokens(found: LargestBatch, scenario: Scenario, step: int) -> LargestBatch:
-    batch = scenario.workload.batch_size
     return replace(
         found,
-        batch_size=batch,
+        batch_size=scenario.workload.batch_size,
         tokens=found.batch_size * step,
-        samples_per_s=found.samples_per_s and found.samples_per_s * batch / found.batch_size,
         untried=found.untried and found.untried * step,
     )
 
@@ -172,8 +170,12 @@ class _Lengths:
 
 
 def _interpolated(models: list[CapturedModel], tokens: int) -> CapturedModel | Difference:
-    step = interpolated([each.base for each in models], Quantity.TOKENS, tokens)
-    if isinstance(step, Difference):
-        return step
-    check_captured_step(step, f"{step.model} at {tokens} tokens")
-    return CapturedModel(step, sources=models[0].sources, rounds=models[0].rounds)
+    found = list[CapturedModel]()
+    for ranks in zip(*((each, *each.others) for each in models), strict=True):
+        step = interpolated([each.base for each in ranks], Quantity.TOKENS, tokens)
+        if isinstance(step, Difference):
+            return step
+        check_captured_step(step, f"{step.model} at {tokens} tokens")
+        found.append(CapturedModel(step))
+    first, *others = found
+    return CapturedModel(first.base, sources=models[0].sources, rounds=models[0].rounds, others=others)

@@ -40,7 +40,7 @@ CapturedFor: TypeAlias = Callable[[Server], CapturedModel]
 
 def captured_on(scenario: Scenario, model: CapturedModel) -> Scenario:
     """Return a scenario of a model as captured for another card, of the same batch."""
-    return replace(scenario, captured=model, workload=model.workload(model.base.batch_size))
+    return replace(scenario, captured=model, workload=model.workload(model.base.part_size))
 
 
 def _keeps_states(policy: Policy) -> bool:
@@ -166,7 +166,7 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         return taken, policy.label
     replayed = simulator.replay(plans, planned.replayed)
     slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
-    metrics = measure(slowest, scenario.workload.batch_size)
+    metrics = measure(slowest, scenario.workload.batch_size, simulator.pipeline_s(replayed))
     return Offer(
         names=(profile.server.name,),
         gpu=gpu.name,

@@ -56,7 +56,7 @@ class SharedPlans:
         workload, limits = simulator.workload, simulator.limits
         asked = policy.label, is_of_pytorch(limits.model), is_of_plain_loop(limits.model), limits.granule_bytes
         # Each rank of a pipeline has a workload of its own.
-        is_shared = is_shipped(type(policy)) and not simulator.pipeline
+        is_shared = is_shipped(type(policy)) and not (isinstance(workload, CapturedWorkload) and workload.pipeline)
         if is_shared and isinstance(policy, ByRule) and isinstance(workload, CapturedWorkload):
             return self._by_rule(policy, workload, simulator, (*asked, simulator.gpus))
         key = *asked, simulator.gpus, simulator.server.name, id(workload)

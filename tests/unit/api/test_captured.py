@@ -14,6 +14,7 @@ from tests.refusals import refusal
 from vdnnsim.api import Captured
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, ProfileError, StudyError
+from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.units import Precision
 
 CAPTURE: Any = vdnnsim.capture
@@ -189,6 +190,8 @@ def test_a_step_of_a_pipeline_is_simulated_with_the_others(tmp_path: Path) -> No
     assert " as 2 ranks (pp=2) on 2 x " in text
     assert "samples/s of 2 ranks." in text
     assert vdnnsim.machines(step, "h100_x8").to_pandas()["iteration_s"][0] == first.metrics.iteration_s
+    found = vdnnsim.max_batch(step, hardware="h100_x8").to_pandas()
+    assert found["batch_size"][0] == LARGEST_BATCH // 2
     step.write(tmp_path / "first.step.json")
     alone = refusal(CaptureError, vdnnsim.simulate, tmp_path / "first.step.json", "h100_x8")
     assert alone.startswith("step: is rank 0 of pp=2, expected ")

@@ -10,9 +10,9 @@ from tests.captured_ranks import staged
 from tests.captured_steps import chain
 from tests.command_line import ROOT, csv_rows, vdnnsim
 from tests.machines import shipped_profile
+from tests.nested import changed
 from vdnnsim.cost.trust import certain_bytes
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.errors import StudyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import TimeLimit
 from vdnnsim.policies.pytorch import PyTorch
@@ -131,9 +131,29 @@ def test_the_batch_that_leaves_memory_free_is_the_one_that_fits_in_a_run() -> No
         assert result.fits_surely is is_sure
 
 
-@pytest.mark.parametrize("longest", [False, True])
-def test_stages_of_a_pipeline_are_refused_with_what_answers_for_them(longest: bool) -> None:  # noqa: FBT001
-    first, last = staged()
-    scenario = scenario_of(CapturedModel(first, pipeline=(first, last)), "x", shipped_profile("h100_x8"), (PyTorch(),))
-    with pytest.raises(StudyError, match="staged: its micro-batches overlap or differ, and are captured all together"):
-        largest_table(scenario, TimeLimit(10.0), "", longest=longest)
+def test_all_stages_of_a_pipeline_fit_at_the_largest_batch() -> None:
+    """Each stage holds a weight and two gradients of it, 12 B, and six activations of 20 B a sample to the end.
+
+    Among four micro-batches of 7 samples, two to a stage, that is 852 B; rates are those of `run`.
+    """
+    firsts, lasts = zip(*map(staged, (1, 2)), strict=True)
+    model = CapturedModel(*firsts, others=[CapturedModel(*lasts)])
+    scenario = scenario_of(model, "x", shipped_profile("h100_x8"), (PyTorch(),))
+    scenario = changed(scenario, "server.gpu", memory_bytes=852 + scenario.server.gpu.context_bytes, granule_bytes=1)
+    scenario = replace(scenario, memory_model=MemoryModel.IDEAL)
+    found = largest_table(scenario, TimeLimit(10.0), "").to_pandas()
+    assert list(found["batch_size"]) == [7]
+    result = run_scenario(replace(scenario, workload=scenario.workload_of(7)))
+    assert {each.metrics.samples_per_s for each in result.results} == {found["samples_per_s"][0]}
+    assert not run_scenario(replace(scenario, workload=scenario.workload_of(8))).results[0].fits
+
+
+def test_the_largest_batch_of_several_micro_batches_is_that_of_one_of_them() -> None:
+    """Their rate is that of `run`, of all micro-batches together."""
+    scenario = asked(CapturedModel(chain(200_000), chain(100_000), rounds=3), 44 * MIB)
+    shown = largest_table(scenario, TimeLimit(10.0), "")
+    ((batch, rate),) = shown.to_pandas()[["batch_size", "samples_per_s"]].to_numpy()
+    result = run_scenario(replace(scenario, workload=scenario.workload_of(int(batch))))
+    assert result.workload.batch_size == 3 * batch
+    assert result.results[0].metrics.samples_per_s == rate
+    assert "largest micro-batch" in str(shown)

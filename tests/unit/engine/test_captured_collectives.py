@@ -244,8 +244,8 @@ def test_stages_of_a_pipeline_wait_for_each_other() -> None:
     """
     first, last = map(CapturedWorkload.of, staged())
     server = replace(SERVER, gpu=FAST, topology=PEERED)
-    alone = Simulator.of(first, server, MemoryModel.IDEAL, PinnedMemory.ARENA, gpus=2)
-    simulator = replace(alone, pipeline=(first, last))
+    workload = replace(first, pipeline=(first, last))
+    simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA, gpus=2)
 
     traces = [each.trace for each in simulator.run(PyTorch(), simulator.oracle())]
 
@@ -264,7 +264,8 @@ def test_stages_of_a_pipeline_wait_for_each_other() -> None:
 
 def test_a_pipeline_is_replayed_as_it_was_captured() -> None:
     first, last = map(CapturedWorkload.of, staged())
-    simulator = replace(Simulator.of(first, SERVER, MemoryModel.IDEAL, PinnedMemory.ARENA), pipeline=(first, last))
+    workload = replace(first, pipeline=(first, last))
+    simulator = Simulator.of(workload, SERVER, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
     with pytest.raises(PolicyError, match="expected pytorch"):
         simulator.planned(Resident())

@@ -96,7 +96,7 @@ def test_a_rank_says_what_its_kernels_take_and_wait_for() -> None:
 def test_a_report_of_a_pipeline_states_its_micro_batches_and_its_bubble() -> None:
     """Both stages train the same two samples."""
     first, last = staged()
-    model = CapturedModel(first, pipeline=(first, last))
+    model = CapturedModel(first, others=[CapturedModel(last)])
     asked = scenario_of(model, "staged", shipped_profile("h100_x8"), (PyTorch(),))
     result = run_scenario(asked)
     assert (asked.gpus, asked.batches, len(result.results)) == (2, 1, 2)

@@ -51,7 +51,8 @@ def test_micro_batches_of_each_gpu() -> None:
         if "pp" in setup.layout:
             raise CaptureError("no blocks")
         (step,) = captured(setup)
-        return (msgspec.structs.replace(step, micro_batches=setup.captured_together),)
+        parts = setup.captured_together
+        return (msgspec.structs.replace(step, micro_batches=parts, batch_size=parts * step.batch_size),)
 
     names = "fsdp=8", "ddp=8,sync=last", "pp=2,fsdp=4"
     (alone, *_), (four, *_) = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.captured_ranks import sharded
+from tests.captured_ranks import sharded, staged
 from tests.captured_steps import chain
 from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_profile
@@ -171,3 +171,18 @@ def test_what_just_fits_is_said_as_in_a_run(tmp_path: Path) -> None:
     back = str(change_result(tight, what_if(tight, tmp_path, ["gpu.memory=24GiB"], known_policies()), setting, ""))
     assert "before just " in " ".join(back.split())
     assert "after yes " in " ".join(back.split())
+
+
+def test_micro_batches_and_stages_are_replayed_as_in_a_run(tmp_path: Path) -> None:
+    """Three micro-batches of two images are six, with the batch as `--batch` has it; two stages wait for each other."""
+    first, last = staged()
+    staging = CapturedModel(first, others=[CapturedModel(last)])
+    for model, name in ((CapturedModel(chain(), rounds=3), "rtx_4090"), (staging, "h100_x8")):
+        asked = scenario_of(model, "x", shipped_profile(name), (PyTorch(),))
+        (change,) = what_if(asked, tmp_path, [f"workload.batch_size={model.base.part_size}"], known_policies())
+        run = run_scenario(asked)
+        for row in (change.before, change.after):
+            assert row.number("iteration_s") == run.slowest[0].metrics.iteration_s
+            trained = row.number("server_samples_per_s") * row.number("iteration_s")
+            assert trained == pytest.approx(run.workload.batch_size)
+    assert run.workload.batch_size == 2

@@ -19,7 +19,7 @@ from vdnnsim.files.messages import describe_exception
 from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import DecidedBy, Policy, make_plans
+from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator, once
@@ -122,7 +122,7 @@ class PointRunner:
         return self._plans.get(key, lambda: self._make_plans(simulator, policy))
 
     def _make_plans(self, simulator: Simulator, policy: Policy) -> _Plans:
-        plans = simulator.ready(make_plans(policy, simulator.setting()), policy.label)
+        plans = simulator.ready(simulator.plans(policy, simulator.setting()), policy.label)
         copies = _exchanges(simulator) or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
         return _Plans(next(self._numbers), plans, copies)
 
@@ -142,7 +142,7 @@ class PointRunner:
         def replay() -> RunMetrics:
             together = simulator.replay(plans.plans, placements)
             slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
-            return measure(slowest, simulator.workload.batch_size)
+            return measure(slowest, simulator.workload.batch_size, simulator.pipeline_s(together))
 
         return self._replays.get(key, replay)
 

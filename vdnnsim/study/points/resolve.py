@@ -215,8 +215,8 @@ class Resolver:
         """Return the workload of a captured model; only its batch and its tokens may vary."""
         for key in sorted(OF_CAPTURE & point.keys()):
             raise StudyError(f"{key}: {stated_by_capture(model)}")
-        own = model.base if STEP_KEY in point else self._base.workload
-        batch_size = cast("int", point.get(_BATCH_SIZE, own.batch_size))
+        own = model.base.part_size if STEP_KEY in point else self._base.workload.part_size
+        batch_size = cast("int", point.get(_BATCH_SIZE, own))
         if (tokens := cast("int | None", point.get(TOKENS_KEY))) is not None:
             model = model.at_tokens(tokens)
         digests = (sha256 for _, sha256 in model.sources)
@@ -259,7 +259,7 @@ def shown(value: Value) -> int | float | str:
 
 def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregation | None:
     """Return how gradients are added up, by the point, the base, or else the CPU."""
-    if gpus == 1 or mode is Mode.INFERENCE:
+    if gpus == 1 or mode is Mode.INFERENCE or (base.captured is not None and base.captured.base.ranks > 1):
         return None
     return Aggregation(point.get("gradients", base.gradients or Aggregation.CPU))
 
