@@ -18,8 +18,9 @@ from calibration.capture.cuda.rules import Gpu
 from calibration.capture.failures import about_split, failure_outside, keep_user_frames, refuse_float8
 from calibration.capture.fake_tensors import FakeTensors, initializing, replaced
 from calibration.capture.initial_storages import add_given
-from calibration.capture.iteration import Iteration, prepare, replace_tensors
+from calibration.capture.iteration import Iteration
 from calibration.capture.optimizers import make_states
+from calibration.capture.preparation import adapted, prepare, replace_tensors
 from calibration.capture.program import CaptureDevice, Program, precision_of
 from calibration.capture.record import Record
 from calibration.capture.recorder import Recorder
@@ -57,7 +58,7 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
 
 
 def capture_batches(programs: Iterable[Program], device: CaptureDevice) -> Generator[CapturedStep]:
-    """Yield one iteration of each of several programs that differ in their batches, loss or optimizer alone.
+    """Yield one iteration of each of several programs that differ in what is around the same model alone.
 
     The model is made once, by the first; each other program is taken when its iteration is asked for.
 
@@ -78,7 +79,7 @@ def _captured(
     compiled = replaced(OperatorMode, "is_compiled", device.compiled)
     # It logs failures, which are raised as well, or caught by the model.
     quiet = replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", value=True)
-    rank, recomputing = _as_rank(program, device), running_within_hooks(program.checkpointing)
+    rank, recomputing = _as_rank(program, device), running_within_hooks()
     within = nullcontext() if fakes is None else fakes.running()
     with compiled, quiet, rank, recomputing, within, as_gpu as gpu, _blamed(program) as blame:
         with ExitStack() as making:
@@ -111,7 +112,8 @@ def _captured(
             yield _attending(gpu, *first)
             for other in others:
                 # What the model keeps from one iteration to the next is constant in it.
-                iteration = iteration.of(other, keeps_nothing=not any(each.constant for each in first[0].storages))
+                keeps_nothing = not any(each.constant for each in first[0].storages)
+                iteration = adapted(iteration, other, keeps_nothing=keeps_nothing)
                 # FSDP's state after forward alone is another.
                 iteration.warm_up(lambda _: None, whole=program.layout is not None)
                 yield _attending(gpu, *_recorded(iteration, device, warm_up, blame, notes))

@@ -68,12 +68,28 @@ def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = 
     return list(wrapped.values())
 
 
+def add_checkpoints(model: nn.Module, how: str) -> Callable[[], None]:
+    """Let a model recompute its blocks, as `checkpoint_blocks`; returns a function that makes it what it was."""
+    before = [(module, name, child) for module in model.modules() for name, child in module.named_children()]
+    configs = [config for each in model.modules() if (config := getattr(each, "config", None)) is not None]
+    caching = [each for each in configs if getattr(each, "use_cache", False)]
+    checkpoint_blocks(model, how)
+
+    def undo() -> None:
+        for module, name, child in before:
+            if getattr(module, name) is not child:
+                setattr(module, name, child)
+        for each in caching:
+            each.use_cache = True
+
+    return undo
+
+
 @contextmanager
-def running_within_hooks(how: str) -> Iterator[None]:
+def running_within_hooks() -> Iterator[None]:
     """Let selective checkpoints run within our hooks, of which a later PyTorch will ask which comes first."""
     with warnings.catch_warnings():
-        if how:
-            warnings.filterwarnings("ignore", "A saved_tensors_hooks context")
+        warnings.filterwarnings("ignore", "A saved_tensors_hooks context")
         yield
 
 

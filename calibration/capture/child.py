@@ -21,7 +21,15 @@ from vdnnsim.errors import VdnnsimError
 
 _OURS = Path(__file__).parents[2]
 _OF_ITERATION: Final[Mapping[str, Any]] = MappingProxyType(
-    {"batch_size": 1, "tokens": None, "optimizer": "", "in_backward": False, "param_groups": 1, "loss_chunks": 1}
+    {
+        "batch_size": 1,
+        "tokens": None,
+        "optimizer": "",
+        "in_backward": False,
+        "param_groups": 1,
+        "loss_chunks": 1,
+        "checkpointing": "",
+    }
 )
 """What may differ in a request for the same model."""
 
@@ -54,9 +62,14 @@ def answers(requests: Iterable[Request]) -> Iterator[Answer]:
 
 
 def _model_of(request: Request) -> Request:
-    """Return a request without what leaves the model as it is; stages of a pipeline have buffers of a batch."""
-    kept = {"batch_size": request.batch_size, "accumulate": request.accumulate} if request.has_pipeline else {}
-    return msgspec.structs.replace(request, **{**_OF_ITERATION, **kept})
+    """Return a request without what leaves the model as it is.
+
+    Stages of a pipeline have buffers of a batch; checkpoints are taken off a plain model of fake tensors alone.
+    """
+    kept = ["batch_size", "accumulate"] if request.has_pipeline else []
+    if request.parallel or request.compiled or request.runs:
+        kept.append("checkpointing")
+    return msgspec.structs.replace(request, **{**_OF_ITERATION, **{each: getattr(request, each) for each in kept}})
 
 
 def _of_one_model(requests: Iterable[Request]) -> Iterator[Answer]:

@@ -15,6 +15,8 @@ from vdnnsim.dnn.step import Access
 RECORD_STREAM: Final = torch.ops.aten.record_stream.default
 """Its schema declares a write."""
 _DEVICE: Final = torch.ops.prim.device.default
+_BEGIN: Final = torch.ops.profiler._record_function_enter_new.default  # noqa: SLF001 - as it is called
+_END: Final = torch.ops.profiler._record_function_exit._RecordFunction  # noqa: SLF001 - as it is called
 _CONTAINERS: Final = (tuple, list, dict)
 _SCALARS: Final = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout})
 """Types of most other arguments, told at once."""
@@ -46,6 +48,10 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             # Four of five calls under fake tensors.
             return args[0].fake_device
+        if func is _BEGIN or func is _END:
+            # Marks around steps of optimizers, which are thousands where each parameter has one of its own.
+            with torch._C._DisableTorchDispatch():  # noqa: SLF001 - as PyTorch's modes
+                return func(*args, **kwargs or {})
         return self.dispatch(func, args, kwargs or {})
 
     def in_mode_below(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401

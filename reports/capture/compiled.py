@@ -23,7 +23,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.capture.capture import capture
-from calibration.capture.iteration import Iteration, prepare
+from calibration.capture.iteration import Iteration
+from calibration.capture.preparation import prepare
 from calibration.capture.program import CaptureDevice, Program
 from calibration.pretend.inside.compiled import timed_kernels
 from reports.capture.case import Case

@@ -18,7 +18,8 @@ from torch.autograd.graph import Node, saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._pytree import tree_leaves
 
-from calibration.capture.iteration import Iteration, prepare
+from calibration.capture.iteration import Iteration
+from calibration.capture.preparation import prepare
 from calibration.capture.program import Program
 from vdnnsim.dnn.layers import Phase
 

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from calibration.capture.capture import capture
-from calibration.capture.iteration import prepare
+from calibration.capture.preparation import prepare
 from calibration.capture.program import CaptureDevice
 from calibration.capture.request import Request
 from calibration.capture.request_capture import program_of

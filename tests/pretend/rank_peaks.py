@@ -12,8 +12,8 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from calibration.capture.capture import capture
 from calibration.capture.fake_tensors import replaced
-from calibration.capture.iteration import prepare
 from calibration.capture.parallel.world import rank_of
+from calibration.capture.preparation import prepare
 from calibration.capture.program import CaptureDevice, Program
 from tests.calibration.capture import ranks
 from tests.pretended_gpu import free_cache

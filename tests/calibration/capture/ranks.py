@@ -16,10 +16,10 @@ from torch import distributed, nn
 from torch._ops import OpOverload
 
 from calibration.capture.capture import capture
-from calibration.capture.iteration import prepare
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.parallel.collectives import exchange_of
 from calibration.capture.parallel.world import rank_of
+from calibration.capture.preparation import prepare
 from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.schemas import OperatorMode
 from vdnnsim.dnn.captured_check import check_captured_step

@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from calibration.capture.iteration import prepare
+from calibration.capture.preparation import prepare
 from calibration.capture.program import Program
 from calibration.capture.schemas import OperatorMode
 from vdnnsim.dnn.layers import Phase

@@ -1,6 +1,10 @@
 """Checkpointing of two blocks: of each the first product, a relu, the second product, and an addition."""
 
+import sys
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +12,10 @@ from msgspec.structs import replace
 from torch import nn
 
 from calibration.capture.blocks import blocks_of, checkpointed_blocks
-from calibration.capture.capture import capture
-from calibration.capture.checkpointing import checkpoint_blocks
-from calibration.capture.program import CaptureDevice
+from calibration.capture.capture import capture, capture_batches
+from calibration.capture.checkpointing import add_checkpoints, checkpoint_blocks
+from calibration.capture.child import answers
+from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.request import Request, check_checkpointing
 from tests.calibration.capture.ranks import SAMPLES, WIDTH, program
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -19,6 +24,18 @@ from vdnnsim.errors import CaptureError
 
 WIDE = SAMPLES * 4 * WIDTH * 4
 """Bytes of the result of the first product, and of that of relu."""
+
+
+_COUNTING = """
+from torch import nn
+
+made = 0
+
+def make():
+    global made
+    made += 1
+    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+"""
 
 
 class Block(nn.Module):
@@ -34,9 +51,12 @@ class Block(nn.Module):
         return x + narrow
 
 
+def checkpointed(how: str, **changes: Any) -> Program:  # noqa: ANN401 - fields of several types
+    return replace(program("", checkpointing=how), make_model=lambda: nn.Sequential(Block(), Block()), **changes)
+
+
 def captured(how: str) -> CapturedStep:
-    made = replace(program("", checkpointing=how), make_model=lambda: nn.Sequential(Block(), Block()))
-    return capture(made, CaptureDevice())
+    return capture(checkpointed(how), CaptureDevice())
 
 
 def recomputed(step: CapturedStep) -> Counter[str]:
@@ -82,6 +102,39 @@ def test_selective_keeps_every_second_product() -> None:
     assert wide_until_backward(selective) == 2
     assert products(selective) == 2 * 4 - 1
     assert products(full) == products(selective) + 2
+
+
+def test_one_model_is_captured_with_checkpoints_and_without() -> None:
+    """As with each alone, also with an optimizer whose states are there already."""
+    changes: tuple[dict[str, Any], ...] = ({}, {"optimizer": "adamw_fused", "in_backward": True})
+    asked = [checkpointed(how, **each) for each in (*changes, changes[0]) for how in ("", "full", "2", "selective", "")]
+    assert tuple(capture_batches(asked, CaptureDevice())) == tuple(capture(each, CaptureDevice()) for each in asked)
+
+
+def test_a_model_without_checkpoints_caches_again() -> None:
+    """Where its configuration says so; the other block has none."""
+    blocks = [Block(), Block()]
+    model, config = nn.Sequential(*blocks), SimpleNamespace(use_cache=True)
+    vars(blocks[0])["config"] = config
+    undo = add_checkpoints(model, "full")
+    assert not config.use_cache
+    assert set(model).isdisjoint(blocks)
+    undo()
+    assert config.use_cache
+    assert list(model) == blocks
+
+
+def test_a_model_is_made_once_for_captures_with_checkpoints_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that counts how often it makes the model."""
+    (tmp_path / "counting.py").write_text(_COUNTING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = Request(model="counting.py:make", batch_size=2, image=(3,))
+    found = list(answers((asked, replace(asked, checkpointing="full"))))
+    assert [each.error for each in found] == ["", ""]
+    assert sys.modules["counting"].made == 1
 
 
 def test_a_model_without_blocks_is_refused() -> None:
