@@ -76,9 +76,14 @@ def operator_name(name: str) -> str:
 
 
 def kind_of(operation: StepOperation, step: CapturedStep) -> LayerKind:
-    """Return the kind of the layer whose main operation this is; a product without weights counts as attention."""
+    """Return the kind of the layer whose main operation this is; a product without weights counts as attention.
+
+    PyTorch runs `instance_norm` as a batch normalization of one image, whose channels are those of all.
+    """
     name = operator_name(operation.name)
     kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), LayerKind.OTHER)
+    if kind is LayerKind.BN and step.batch_size > 1 == step.tensors[operation.operands[0].memory].shape[0]:
+        return LayerKind.LN
     if kind is LayerKind.FC:
         kinds = {step.storages[step.tensors[each.memory].storage].kind for each in operation.operands}
         roles = {each.role for each in operation.operands}

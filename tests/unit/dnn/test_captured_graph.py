@@ -6,7 +6,7 @@ import pytest
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain, checkpointed, residual
 from tests.operands import of_role
 from vdnnsim.dnn.captured_graph import Layering
-from vdnnsim.dnn.captured_groups import _longest_descent, groups_of, operator_name
+from vdnnsim.dnn.captured_groups import _longest_descent, groups_of, kind_of, operator_name
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -28,6 +28,17 @@ def test_operations_of_one_module_are_a_layer_of_the_kind_of_its_main_operation(
         ("nll_loss_forward", LayerKind.LOSS, (6, 7), (8, 9, 10), ()),
         ("optimizer", LayerKind.OTHER, (), (), (17,)),
     ]
+
+
+def test_an_instance_normalization_normalizes_no_batch() -> None:
+    """PyTorch runs that of 2 images of 4 channels as a batch normalization of one image of 8."""
+    step = chain(2)
+    norm = next(each for each in step.operations if "batch_norm" in each.name)
+    read = norm.operands[0].memory
+    tensors = list(step.tensors)
+    tensors[read] = msgspec.structs.replace(tensors[read], shape=(1, 8, 2, 2))
+    kinds = [kind_of(norm, each) for each in (step, msgspec.structs.replace(step, tensors=tuple(tensors)))]
+    assert kinds == [LayerKind.BN, LayerKind.LN]
 
 
 def test_a_module_that_runs_twice_is_two_layers_and_what_a_parent_does_is_named_after_it() -> None:
