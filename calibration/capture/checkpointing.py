@@ -9,13 +9,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from calibration.capture.blocks import checkpointed_blocks
+from calibration.capture.running_module import Recomputed
 from vdnnsim.errors import CaptureError
 
 _PRODUCT: Final = "aten.mm.default"
@@ -38,7 +39,8 @@ _KEPT: Final = frozenset(
 def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = ()) -> list[nn.Module]:
     """Let a model recompute its blocks in backward: `full`, `selective`, or every so many, as `2`.
 
-    Blocks are those of `checkpointed_blocks` if none are given; returns them with checkpoints.
+    Blocks are those of `checkpointed_blocks` if none are given; returns those with checkpoints, which stay what they
+    are, for a forward may look at their class.
 
     Raises:
         CaptureError: the model has no such blocks, or fewer.
@@ -57,28 +59,23 @@ def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = 
         # A cache of keys and values would grow as blocks run again; transformers leaves it out as well.
         if getattr(getattr(module, "config", None), "use_cache", False):
             module.config.use_cache = False  # type: ignore[union-attr]  # just found
-    chosen = {id(each) for at, each in enumerate(blocks, start=1) if at % every == 0}
-    wrapped = {id(each): each for each in blocks}
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if id(child) in chosen:
-                more: dict[str, Any] = {"context_fn": _selective} if how == "selective" else {}
-                wrapped[id(child)] = checkpoint_wrapper(child, preserve_rng_state=False, **more)
-                setattr(module, name, wrapped[id(child)])
-    return list(wrapped.values())
+    more: dict[str, Any] = {"context_fn": _selective} if how == "selective" else {}
+    chosen = list(blocks[every - 1 :: every])
+    for each in chosen:
+        recomputed = partial(checkpoint, Recomputed(each), use_reentrant=False, preserve_rng_state=False, **more)
+        each.forward = recomputed  # type: ignore[method-assign]
+    return chosen
 
 
 def add_checkpoints(model: nn.Module, how: str) -> Callable[[], None]:
     """Let a model recompute its blocks, as `checkpoint_blocks`; returns a function that makes it what it was."""
-    before = [(module, name, child) for module in model.modules() for name, child in module.named_children()]
     configs = [config for each in model.modules() if (config := getattr(each, "config", None)) is not None]
     caching = [each for each in configs if getattr(each, "use_cache", False)]
-    checkpoint_blocks(model, how)
+    chosen = checkpoint_blocks(model, how)
 
     def undo() -> None:
-        for module, name, child in before:
-            if getattr(module, name) is not child:
-                setattr(module, name, child)
+        for block in chosen:
+            del block.forward
         for each in caching:
             each.use_cache = True
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
+from calibration.capture.checkpointing import add_checkpoints
 from calibration.capture.iteration import Iteration, autocast_of, checked
 from calibration.capture.lora import LoraLinear, add_adapters
 from calibration.capture.optimizers import make_optimizers, make_states
@@ -142,9 +143,6 @@ def _checkpointed(program: Program, model: nn.Module) -> Callable[[], None]:
     """Checkpoint the blocks of a model on one GPU if its program does; returns a function that makes it what it was."""
     if not program.checkpointing or program.layout is not None:
         return lambda: None
-    # It imports FSDP.
-    from calibration.capture.checkpointing import add_checkpoints
-
     return add_checkpoints(model, program.checkpointing)
 
 

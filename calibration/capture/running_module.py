@@ -13,6 +13,16 @@ _WRAPPED: Final = "._checkpoint_wrapped_module"
 """What PyTorch's `checkpoint_wrapper` adds to the path of a block."""
 
 
+class Recomputed(nn.Module):
+    """The forward of a block with checkpoints; what runs again in backward belongs to the block."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        # Not as a part of its own, for that it is of the model already.
+        vars(self)["block"] = block
+        self.forward = block.forward
+
+
 class ModuleTracker:
     """Tracks forward by hooks; a module with several paths has the first."""
 
@@ -49,7 +59,8 @@ class ModuleTracker:
     @contextmanager
     def following(self) -> Iterator[None]:
         def enter(module: nn.Module, _: Any) -> None:  # noqa: ANN401 - its arguments
-            self._running.append(self._positions.get(id(module), self.running))
+            named = module.block if isinstance(module, Recomputed) else module
+            self._running.append(self._positions.get(id(named), self.running))
 
         def leave(_: nn.Module, __: Any, ___: Any) -> None:  # noqa: ANN401 - its arguments and results
             self._running.pop()

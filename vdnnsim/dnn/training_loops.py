@@ -74,6 +74,8 @@ def optimizer_named(optimizer: object) -> str:
 _AMPERE: Final = (8, 0)
 LARGE: Final = 0.05
 """Share of the memory from which something is worth to be made smaller."""
+_WRAPPER: Final = ".CheckpointWrapper"
+"""PyTorch's, around a block of a model that came with checkpoints."""
 _TIGHT: Final = 0.8
 """Share of the memory above which parameters, gradients and states of 8 bits leave too little for the rest."""
 _GROUPS: Final = 8
@@ -172,7 +174,8 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
         found += [msgspec.structs.replace(each, precision=mixed.value) for each in (first, last)]
     if step.precision is Precision.AMP_BFLOAT16 and _autocast_of(step) is Precision.AMP_FLOAT16:
         found.append(msgspec.structs.replace(first, precision=Precision.AMP_FLOAT16.value))
-    if checkpointed_classes(step) and not any(each.kind.endswith(".CheckpointWrapper") for each in step.modules):
+    is_checkpointed = step.program.checkpointing or any(each.kind.endswith(_WRAPPER) for each in step.modules)
+    if checkpointed_classes(step) and not is_checkpointed:
         found.append(msgspec.structs.replace(first, loss_chunks=chunks, checkpointing="full"))
         is_frozen = step.parameter_bytes - gradients > LARGE * room_bytes
         if is_frozen and step.precision is Precision.AMP_BFLOAT16 and step.sample == "sequence":

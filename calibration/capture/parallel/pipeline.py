@@ -167,7 +167,7 @@ def pipelined(
     for part, index in zip(parts, range(layout.position, count, layout.pipeline), strict=True):
         stage, blocks = cut(*part, index, count)
         if checkpointing:
-            blocks = checkpoint_blocks(stage, checkpointing, blocks)
+            checkpoint_blocks(stage, checkpointing, blocks)
         if layout.is_sharded:
             shard(stage, blocks, mesh, layout, precision)
         join(stage, blocks, index, count)

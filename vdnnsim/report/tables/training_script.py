@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop
+from vdnnsim.dnn.training_loops import OPTIMIZERS, Loop, checkpointed_classes
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
@@ -25,8 +25,6 @@ _IMPORTS: Final = {
 _INDENT: Final = "    "
 _YOUR_LOSS: Final = "your_loss("
 _SCALER: Final = 'scaler = torch.amp.GradScaler("cuda")'
-_WRAPPER: Final = ".CheckpointWrapper"
-"""Of PyTorch, whose path is that of the module in it."""
 
 
 def step_of(result: ScenarioResult) -> CapturedStep:
@@ -86,12 +84,8 @@ def without_cache(step: CapturedStep) -> Iterator[str]:
 
 def _as_captured(step: CapturedStep) -> Iterator[str]:
     """Yield the lines that checkpoint the blocks of a model as they were captured; of a part of them a comment."""
-    paths = {each.path for each in step.modules if each.kind.endswith(_WRAPPER)}
-    wrapped = dict.fromkeys(
-        each.kind for each in step.modules if each.path in paths and not each.kind.endswith(_WRAPPER)
-    )
-    if step.program.checkpointing == "full" and wrapped:
-        yield from checkpointed(step, wrapped)
+    if step.program.checkpointing == "full" and (classes := checkpointed_classes(step)):
+        yield from checkpointed(step, classes)
     elif step.program.checkpointing:
         yield f"# yours: blocks checkpointed as by --checkpointing {step.program.checkpointing}"
 
