@@ -260,14 +260,13 @@ def model_of(step: CapturedStep, way: "Execution") -> "CapturedModel":
         except CaptureError:
             return None
 
-    return _of_rank(
-        step,
-        way,
-        capture_lengths=of_lengths if again and again.any_length else None,
-        capture_execution=executed,
-        # What Inductor makes of other loops is not captured, nor are those of micro-batches that overlap or differ.
-        capture_loop=None if step.compiled or step.micro_batches > 1 else in_loop,
-    )
+    of_any_length = of_lengths if again and again.any_length else None
+    # What Inductor makes of other loops is not captured, nor are those of micro-batches that overlap or differ.
+    in_any_loop = None if step.compiled or step.micro_batches > 1 else in_loop
+    captures = {"capture_lengths": of_any_length, "capture_loop": in_any_loop, "capture_execution": executed}
+    model = _of_rank(step, way, **captures)
+    model.capture_card = models_by_card(step, model, way)
+    return model
 
 
 def _of_rank(step: CapturedStep, way: "Execution", **others: Any) -> "CapturedModel":  # noqa: ANN401

@@ -216,6 +216,7 @@ def model_input(
     def captured_for(server: "Server") -> CapturedModel:
         return by_card.of(for_card(request, server).compute_capability)
 
+    model.capture_card = captured_for
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path(), captured_for=captured_for)
 

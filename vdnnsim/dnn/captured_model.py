@@ -66,6 +66,7 @@ class CapturedModel:
         base: the first capture.
         rounds: micro-batches of an iteration, each of which was captured alone.
         others: the other ranks of a pipeline, whose first this is; of other models none.
+        capture_card: captures it for the card of a server; None where it cannot be.
     """
 
     def __init__(
@@ -94,11 +95,10 @@ class CapturedModel:
             others: as the attribute.
         """
         self.base = steps[0]
-        self.sources = sources
-        self.rounds = rounds
-        self.others = tuple(others)
+        self.sources, self.rounds, self.others = sources, rounds, tuple(others)
         self._capture, self._capture_lengths, self._capture_loop = capture, capture_lengths, capture_loop
         self._capture_execution = capture_execution
+        self.capture_card: Callable[[Any], CapturedModel] | None = None
         self._lengths = {each.tokens: each for each in lengths}
         self._steps = {step.part_size: step for step in steps}
         self._loops: dict[tuple[Loop, int], CapturedModel | None] = {}
@@ -107,7 +107,7 @@ class CapturedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the functions that capture, which are of this process, so that results can be pickled."""
-        return {**self.__dict__, **dict.fromkeys(each for each in self.__dict__ if each.startswith("_capture"))}
+        return {**self.__dict__, **{each: None for each in self.__dict__ if each.startswith(("_capture", "capture"))}}
 
     def workload(self, batch_size: int, rounds: int | None = None) -> CapturedWorkload:
         """Return what one GPU does in one iteration of micro-batches, by default as many as the model has.
@@ -164,6 +164,10 @@ class CapturedModel:
         if self._capture_execution is None:
             raise ScenarioError(f"{self.base.model}: execution: found {way!r}, expected a capture for that")
         return self._capture_execution(way)
+
+    def on_card(self, server: Any) -> "CapturedModel":  # noqa: ANN401  # machines are defined above this package
+        """Return the model as it is captured for the card of a server; as it is where it cannot be captured again."""
+        return self if self.capture_card is None else self.capture_card(server)
 
     def at_tokens(self, tokens: int) -> "CapturedModel":
         """Return the model on sequences of another length.

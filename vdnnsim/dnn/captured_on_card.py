@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -66,6 +66,9 @@ class CapturedOnCard(CapturedModel):
             ranks = [dataclasses.replace(each, captured=self._on(each.captured)) for each in (found, *found.pipeline)]
             self._workloads[key] = dataclasses.replace(ranks[0], pipeline=tuple(ranks[1:]))
         return self._workloads[key]
+
+    def on_card(self, server: Any) -> CapturedModel:  # noqa: ANN401
+        return self._original.on_card(server)
 
     @property
     def can_be_of_any_batch(self) -> bool:

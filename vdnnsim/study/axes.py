@@ -61,6 +61,7 @@ _SPEEDS: Final = (1e-3, 1e3)
 _SPEED_WORDS: Final = "a factor from 0.001 to 1000"
 _HOSTS: Final = "hosts"
 """Of a profile; a captured rank states how many there are."""
+_OF_RANK: Final = frozenset({"parallel", "layout", "checkpointing"})
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
 
 
@@ -119,6 +120,11 @@ def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
         raise entry.wrong(
             f"{quote(name)} says how many ranks a machine of several servers can have, and a captured step how many it "
             "has; expected it in a profile, or another capture, as --parallel fsdp=32 for four h100_x8"
+        )
+    if name in _OF_RANK:
+        raise entry.wrong(
+            f"{quote(name)} is how a model is captured; expected `vdnnsim parallel MODEL`, which ranks layouts, or a "
+            "capture of each, as `workload.step: [one.step.json, another.step.json]`"
         )
     if name not in keys:
         raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))

@@ -13,8 +13,7 @@ A deadline is divided equally among the policies, and a part of each share is ke
 the answer is the largest batch that fitted and the least that did not. Policies that search end with their share; one
 that ignores it is ended between two plans, and the answer has the delay.
 
-A policy that cuts a batch into parts until they fit trains any batch if it trains one image; there the largest part is
-searched for.
+Where a policy cuts a batch into parts until they fit, so that it trains any, the largest part is searched for.
 """
 
 from collections.abc import Callable, Sequence

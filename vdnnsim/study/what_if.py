@@ -292,7 +292,7 @@ def _other_notes(changes: Sequence[Change]) -> list[str]:
             note
             for row in rows
             if (scenario := row.resolved.scenario) is not None and isinstance(scenario.workload, CapturedWorkload)
-            for note in scenario.workload.captured.notes
+            for note in (f"captured as {scenario.workload.captured.device}", *scenario.workload.captured.notes)
         )
         for rows in ([each.before for each in changes], [each.after for each in changes])
     ]

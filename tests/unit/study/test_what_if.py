@@ -6,12 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.answers import with_storage
 from tests.captured_ranks import sharded, staged
 from tests.captured_steps import chain
 from tests.command_line import SMALL, csv_rows, vdnnsim
 from tests.machines import shipped_profile
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.findings import conclusions
@@ -124,6 +126,7 @@ def test_a_power_limit_slows_products(folder: Path) -> None:
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
         ("colour=red", " more\n"),
         ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
+        ("parallel=fsdp=8", "--set: 'parallel' is how a model is captured; expected `vdnnsim parallel MODEL`"),
         ("execution=compiled", "--set: execution: found 'compiled', but fusion is unknown for the layers of a built"),
         ("workload.precision=fp8", "'fp8' is not a precision"),
         ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
@@ -186,3 +189,18 @@ def test_micro_batches_and_stages_are_replayed_as_in_a_run(tmp_path: Path) -> No
             trained = row.number("server_samples_per_s") * row.number("iteration_s")
             assert trained == pytest.approx(run.workload.batch_size)
     assert run.workload.batch_size == 2
+
+
+def test_another_card_gets_the_capture_that_is_its_own(tmp_path: Path) -> None:
+    """On cards of compute capability 7.5 the model keeps 1 MiB more; `run` there has the same."""
+    there = msgspec.structs.replace(with_storage(chain(), BufferKind.WEIGHTS, 2**20), device="cuda 7.5")
+    model, other = CapturedModel(chain()), CapturedModel(there)
+    model.capture_card = lambda server: other if server.name == "t4" else model
+    asked = scenario_of(model, "x", shipped_profile("rtx_4090"), (PyTorch(),))
+    (change,) = changes = what_if(asked, tmp_path, ["hardware=t4"], known_policies())
+    run = run_scenario(scenario_of(other, "x", shipped_profile("t4"), (PyTorch(),)))
+    assert change.after.number("allocated_bytes") == run.slowest[0].metrics.allocated_bytes
+    assert change.after.number("iteration_s") == run.slowest[0].metrics.iteration_s
+    said = " ".join(str(change_result(asked, changes, ["hardware=t4"], "")).split())
+    assert "- after: captured as cuda 7.5" in said
+    assert "+1.00 MiB weights" in said

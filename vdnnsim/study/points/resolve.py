@@ -1,11 +1,8 @@
 """Resolved points: the scenario with one policy of a point, and the key of its result."""
 
-import hashlib
-import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -24,9 +21,10 @@ from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, memory_choice
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.policies.interface import Policy, is_shipped
+from vdnnsim.policies.interface import Policy
 from vdnnsim.scenario.captured import captured_model, check_fused
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.points.digests import costs_text, digest, key_of_failure, policy_source
 from vdnnsim.study.points.server_figures import COMPUTE_SPEED, with_figures
 from vdnnsim.study.version import model_version
 from vdnnsim.units import ElementType, Precision
@@ -48,10 +46,12 @@ OF_CAPTURE: Final = frozenset(
     f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
 )
 """Keys that the file of a captured step states."""
-_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, TOKENS_KEY, STEP_KEY, EXECUTION_KEY)
+_HARDWARE: Final = "hardware"
+"""A model may be captured for its card."""
+_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, TOKENS_KEY, STEP_KEY, EXECUTION_KEY, _HARDWARE)
 _OF_CHOICES: Final = ("gpus", "gradients", "memory_model", "pinned_memory")
 _FIGURES: Final = ("gpu.", "link.", "host.", "power.", "cost_model.")
-_OF_MACHINE: Final = (*_FIGURES, "hardware")
+_OF_MACHINE: Final = (*_FIGURES, _HARDWARE)
 _KEPT: Final = 4096
 _KEPT_GRAPHS: Final = 32
 
@@ -133,14 +133,14 @@ class Resolver:
         try:
             return self._decided(point)[0]
         except VdnnsimError as failure:
-            return _key_of_failure(point, failure)
+            return key_of_failure(point, failure)
 
     def resolve(self, point: Point) -> Resolved:
         """Return a point with its key; if its values are incompatible, with the reason."""
         try:
             key, workload, of_workload, machine, choices = self._decided(point)
         except VdnnsimError as failure:
-            key = _key_of_failure(point, failure)
+            key = key_of_failure(point, failure)
             return Resolved(key, None, error=str(failure), is_fault=is_fault(failure))
         scenario = replace(
             self._base,
@@ -155,8 +155,8 @@ class Resolver:
             captured=None,  # the workload is made, so that workers need no captures
         )
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
-        costs_key = _digest(of_workload, scenario.execution.value, machine.costs_text, speed)
-        return Resolved(key, scenario, speed, costs_key, _digest(machine.copies_text, choices.pinned_memory))
+        costs_key = digest(of_workload, scenario.execution.value, machine.costs_text, speed)
+        return Resolved(key, scenario, speed, costs_key, digest(machine.copies_text, choices.pinned_memory))
 
     def _decided(self, point: Point) -> "tuple[str, Workload, str, _Machine, _Choices]":
         """Return the key of a point, its workload with its key, its machine and its other values."""
@@ -169,9 +169,9 @@ class Resolver:
         speed = point.get(COMPUTE_SPEED, 1.0)
         policy = cast("Policy", point[POLICY])
         # Not cached by the policy, for a user's may have no hash.
-        text = f"{type(policy).__module__} {policy!r} {_source(type(policy))}"
+        text = f"{type(policy).__module__} {policy!r} {policy_source(type(policy))}"
         way = self._execution(point).value
-        key = _digest(of_workload, way, machine.key, speed, choices.key, text, model_version())
+        key = digest(of_workload, way, machine.key, speed, choices.key, text, model_version())
         return key, workload, of_workload, machine, choices
 
     def _execution(self, point: Point) -> Execution:
@@ -183,7 +183,7 @@ class Resolver:
         pinned = PinnedMemory(point.get("pinned_memory", base.pinned_memory))
         gpus = cast("int", point.get("gpus", base.gpus))
         gradients = _gradients(point, base, gpus, mode)
-        key = _digest(memory_model.value, pinned.value, gpus, str(gradients))
+        key = digest(memory_model.value, pinned.value, gpus, str(gradients))
         return _Choices(key, memory_model, pinned, gpus, gradients)
 
     def _workload(self, point: Point) -> tuple[Workload, str]:
@@ -200,16 +200,21 @@ class Resolver:
         graph = self._graph(network, tokens, precision.autocast)
         workload = Workload(graph, batch_size, precision.element_type, optimizer, mode)
         tokens = sample_of(graph).tokens
-        return workload, _digest(network, tokens, batch_size, precision.value, optimizer.value, mode.value)
+        return workload, digest(network, tokens, batch_size, precision.value, optimizer.value, mode.value)
 
     def _captured(self, point: Point) -> CapturedModel | None:
         """Return the captured model of a point or of the base, in its way of execution; None for a network."""
         step, base, way = cast("str | None", point.get(STEP_KEY)), self._base.captured, self._execution(point)
         if step is not None:
             return self._captures.get((step, way), lambda: captured_model(self._folder / step, way))
-        if base is None or way is self._base.execution:
-            return base
-        return self._captures.get((None, way), lambda: base.executed(way.value))
+        if base is None:
+            return None
+        model = base
+        if way is not self._base.execution:
+            model = self._captures.get((None, way), lambda: base.executed(way.value))
+        if (name := cast("str | None", point.get(_HARDWARE))) is None:
+            return model
+        return self._captures.get((name, way), lambda: model.on_card(self._profile(name)))
 
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
         """Return the workload of a captured model; only its batch and its tokens may vary."""
@@ -220,7 +225,7 @@ class Resolver:
         if (tokens := cast("int | None", point.get(TOKENS_KEY))) is not None:
             model = model.at_tokens(tokens)
         digests = (sha256 for _, sha256 in model.sources)
-        return model.workload(batch_size), _digest(batch_size, model.tokens, *digests)
+        return model.workload(batch_size), digest(batch_size, model.tokens, *digests)
 
     def _graph(self, network: str, tokens: int | None, half: ElementType | None) -> LayerGraph:
         base = self._base.workload.graph
@@ -239,13 +244,16 @@ class Resolver:
         named = (each for each in point.items() if each[0].startswith(_FIGURES) and each[0] != COMPUTE_SPEED)
         figures = {key: cast("float", value) for key, value in named}
         server = self._base.server
-        if (name := cast("str | None", point.get("hardware"))) is not None:
-            server = self._profiles.get(name, lambda: checked_profile(find_profile(name, self._folder)).server)
+        if (name := cast("str | None", point.get(_HARDWARE))) is not None:
+            server = self._profile(name)
             if (model := self._captured(point)) is not None:
                 server = machine_of_rank(name, server, model.base)
         server = with_figures(server, figures)
-        costs, copies = _costs_text(server), repr((server.link, replace(server.host, memory_bytes=0), server.topology))
-        return _Machine(_digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)
+        costs, copies = costs_text(server), repr((server.link, replace(server.host, memory_bytes=0), server.topology))
+        return _Machine(digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)
+
+    def _profile(self, name: str) -> Server:
+        return self._profiles.get(name, lambda: checked_profile(find_profile(name, self._folder)).server)
 
 
 def stated_by_capture(model: CapturedModel) -> str:
@@ -272,28 +280,3 @@ def _check(server: Server, workload: Workload, gpus: int) -> None:
         raise StudyError(lacking)
     if workload.mode is Mode.INFERENCE and workload.optimizer is not Optimizer.NONE:
         raise StudyError("inference updates no weights, expected the optimizer none")
-
-
-def _costs_text(server: Server) -> str:
-    gpu, kernels = server.gpu, server.kernels
-    peaks = sorted((element_type.value, rate) for element_type, rate in gpu.flop_per_s.items())
-    measured = () if kernels is None else (kernels.sha256, kernels.tf32, kernels.channels_last)
-    model = server.cost_model_kind, sorted(server.cost_model.items())
-    return repr((server.name, peaks, gpu.dram_bytes_per_s, gpu.multiprocessors, server.power, model, measured))
-
-
-@cache
-def _source(policy: type[Policy]) -> str:
-    """Return the digest of a user's policy module; the version of the model covers those of vdnnsim."""
-    if is_shipped(policy):
-        return ""
-    file = inspect.getsourcefile(policy)
-    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
-
-
-def _key_of_failure(point: Point, failure: VdnnsimError) -> str:
-    return _digest(sorted((key, repr(value)) for key, value in point.items()), str(failure), model_version())
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
