@@ -15,8 +15,8 @@ from calibration.apply.step_hooks import StepHooks
 from tests.apply.models import Network, backward, loss, rows
 from tests.apply.training import alike, requested
 from vdnnsim.analysis.measured_step import measured_operations, operation_seconds, planned_s
+from vdnnsim.api.named import chosen_memory_model
 from vdnnsim.api.planning import Planned, plan
-from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.api.step_report import host_seconds
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.live_step import Level, Way

@@ -1,21 +1,25 @@
-"""Machines, policies and precisions by their names in arguments."""
+"""Machines, policies, memory and precisions by their names in arguments."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from vdnnsim.errors import CaptureError, DeviceError, PolicyError, ProfileError
+from vdnnsim.errors import CaptureError, DeviceError, InputError, PolicyError, ProfileError
 from vdnnsim.files.messages import describe
 from vdnnsim.files.value import Entry
 from vdnnsim.units import Precision
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
+    from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.interface import Policy
 
     PolicyName = str | Policy
     PolicyNames = PolicyName | Sequence[PolicyName]
 
+_Value = TypeVar("_Value")
 OWN_POLICY = "; of your own, give an object, as MyPolicy()"
 """Ends the message of a name of a policy that is unknown."""
 
@@ -75,3 +79,29 @@ def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
     if not is_gpu:
         raise DeviceError(f"hardware: the model is on the {card}, {expected}")
     raise DeviceError(f"hardware: there is no profile of {card}, {expected}")
+
+
+def chosen_memory_model(text: str) -> "MemoryChoice":
+    """Return a memory model by its name, or raise CaptureError where there is none of this name."""
+    from vdnnsim.memory.choices import memory_choice
+
+    return read_argument("memory_model", memory_choice, text)
+
+
+def read_argument(word: str, read: Callable[..., _Value], *given: object) -> _Value:
+    """Return the value of an argument, or raise CaptureError with its word before the reader's message."""
+    try:
+        return read(*given)
+    except InputError as failure:
+        raise CaptureError(f"{word}: {failure}") from None
+
+
+def with_memory(profile: "Profile", memory: str | None) -> "Server":
+    """Return the server of a profile, with a memory limit of PyTorch."""
+    from vdnnsim.units import Dimension, parse_quantity
+
+    server = profile.server
+    if memory is None:
+        return server
+    nbytes = int(read_argument("memory", parse_quantity, memory, Dimension.BYTES)) + server.gpu.context_bytes
+    return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))

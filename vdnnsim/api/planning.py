@@ -115,8 +115,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.program import CaptureDevice
     from calibration.capture.user_code import article
     from calibration.capture.wrapped import refuse_compiled, unwrapped, was_made_by_compile
-    from vdnnsim.api.named import OWN_POLICY, precision_named, profile_of
-    from vdnnsim.api.scenarios import chosen_memory_model, with_memory
+    from vdnnsim.api.named import OWN_POLICY, chosen_memory_model, precision_named, profile_of, with_memory
     from vdnnsim.dnn.captured_accumulation import with_gradients
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode

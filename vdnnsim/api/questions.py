@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vdnnsim.api.captured import Captured, for_machine, model_of, models_by_card
-from vdnnsim.api.named import machines_named, policies_named, profile_named
-from vdnnsim.api.scenarios import LoadedScenario, read_argument, scenario_of_step, step_of
+from vdnnsim.api.named import machines_named, policies_named, profile_named, read_argument
+from vdnnsim.api.scenarios import LoadedScenario, scenario_of_step, step_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, StudyError
 from vdnnsim.files.messages import describe

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from vdnnsim.api.captured import for_machine, model_of
-from vdnnsim.api.named import policies_named, profile_named
+from vdnnsim.api.named import chosen_memory_model, policies_named, profile_named, read_argument
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.errors import CaptureError, InputError, OutputError, PolicyError
+from vdnnsim.errors import CaptureError, OutputError, PolicyError
 from vdnnsim.files.messages import not_one_of
 from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable, Shown
@@ -17,15 +17,10 @@ if TYPE_CHECKING:
     from vdnnsim.analysis.answer import Way
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
     from vdnnsim.api.named import PolicyName, PolicyNames
-    from vdnnsim.hardware.profile import Profile
-    from vdnnsim.hardware.server import Server
-    from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.planning.deadline import TimeLimit
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.report.picture import Picture
     from vdnnsim.scenario.scenario import Scenario
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -130,7 +125,8 @@ class LoadedScenario(Shown):
         """Replay every policy, as `vdnnsim run` does.
 
         Args:
-            time_limit: for each search, as `60 s`; for a captured model also for trying what was not tried yet.
+            time_limit: for each search, as `60 s`; of a captured model for all that is replayed, of which that is tried
+                that was not tried yet.
 
         Returns:
             a row for each policy, as of `simulate`.
@@ -187,14 +183,16 @@ def run_and_answer(
 ) -> "ScenarioResult":
     """Replay a scenario, also nearby, and try what else fits a captured model that `pytorch` does not surely run.
 
-    `progress` prints a line of progress; `found` gets each way that was tried; `limit` is of a second answer.
+    `progress` prints a line of progress; `found` gets each way that was tried; `limit` is of all that is replayed.
 
     Raises:
         PolicyError: no policy has a plan, of a network that is not captured.
     """
+    from vdnnsim.planning.deadline import NEVER
     from vdnnsim.scenario.experiment import run_scenario
     from vdnnsim.study.nearby_machines import nearby
 
+    deadline = NEVER if limit is None else limit.begin()
     result = run_scenario(scenario, progress)
     progress("what else would fit")
     result = replace(result, nearby=nearby(scenario, result))
@@ -205,7 +203,7 @@ def run_and_answer(
     # Searches, which few runs need.
     from vdnnsim.study.cached_answer import cached_answer
 
-    return replace(result, answer=cached_answer(scenario, result, types, found, limit))
+    return replace(result, answer=cached_answer(scenario, result, types, found, limit, deadline))
 
 
 def scenario_of_step(
@@ -271,29 +269,3 @@ def step_of(step: object) -> CapturedStep:
         return read_captured_step(Path(step))[0]
     made = "vdnnsim.capture(model, inputs)"
     raise CaptureError(f"step: found an object of {type(step).__name__}, expected a captured step, as of {made}")
-
-
-def chosen_memory_model(text: str) -> "MemoryChoice":
-    """Return a memory model by its name, or raise CaptureError where there is none of this name."""
-    from vdnnsim.memory.choices import memory_choice
-
-    return read_argument("memory_model", memory_choice, text)
-
-
-def read_argument(word: str, read: Callable[..., _Value], *given: object) -> _Value:
-    """Return the value of an argument, or raise CaptureError with its word before the reader's message."""
-    try:
-        return read(*given)
-    except InputError as failure:
-        raise CaptureError(f"{word}: {failure}") from None
-
-
-def with_memory(profile: "Profile", memory: str | None) -> "Server":
-    """Return the server of a profile, with a memory limit of PyTorch."""
-    from vdnnsim.units import Dimension, parse_quantity
-
-    server = profile.server
-    if memory is None:
-        return server
-    nbytes = int(read_argument("memory", parse_quantity, memory, Dimension.BYTES)) + server.gpu.context_bytes
-    return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))

@@ -172,7 +172,7 @@ TIME_LIMIT = click.option(
     "--time-limit",
     metavar="TIME",
     help="End the search of each policy that searches after TIME, as `60 s` of the processor or `60 s wall`, with the "
-    "best plan found. `run` of a model spends TIME on what was not tried yet.",
+    "best plan found. `run` of a model ends all that it tries by then, and tries what was not tried yet.",
 )
 
 

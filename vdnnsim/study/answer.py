@@ -170,7 +170,7 @@ class _Asking:
         if budget.lacks(asked, budget.capturing(replays.operations, loop) + replays.operations):
             yield asked
             return
-        budget.loops.add(loop)
+        budget.captures(replays.operations, loop)
         other = self._model.in_loop(loop)
         if other is None:
             # A loss that is no cross entropy of the output layer cannot be cut.
@@ -212,7 +212,7 @@ class _Asking:
         if budget.lacks(asked, budget.capturing(replays.operations, loop) + 2 * replays.operations):
             yield asked
             return
-        budget.loops.add(loop)
+        budget.captures(replays.operations, loop)
         for each in dict.fromkeys((loop, replace(loop, loss_chunks=None))):
             part = self._model.in_loop(each, size // parts)
             if part is not None:

@@ -175,7 +175,7 @@ class AnswerReplays:
         """Return the result of a policy, or why there is none."""
         policy = self.named(name)
         costs = self.costs if scenario.server.name == self.scenario.server.name else None
-        simulator = replace(simulator_of(scenario, costs), steps=steps or inf)
+        simulator = replace(simulator_of(scenario, costs), steps=steps or inf, deadline=self.budget.deadline)
         try:
             planned = self.shared.planned(policy, simulator)
             return slowest_of(simulator.outcome(planned, self.result.oracle))

@@ -14,7 +14,7 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.files.user_cache import keep, user_cache
-from vdnnsim.planning.deadline import TimeLimit
+from vdnnsim.planning.deadline import NEVER, Deadline, TimeLimit
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.answer import answer
@@ -62,11 +62,12 @@ def cached_answer(
     types: PolicyTypes,
     found: Callable[[Way], object] = lambda _: None,
     limit: TimeLimit | None = None,
+    deadline: Deadline = NEVER,
 ) -> Answer:
     """Return the answer as `answer`, from the user's cache where the same was answered before by the same code.
 
     Where other policies were asked about, what was tried then is not tried again. With a limit, what was not tried then
-    is tried now, as much as takes so long. What was tried until an interrupt is kept.
+    is tried now, as much as takes so long and begins before the deadline. What was tried until an interrupt is kept.
     """
     file = _file(hashlib.sha256(repr((_digest(scenario), scenario.policies)).encode()).hexdigest()[:20])
     answered = _read(file, _KeptAnswer)
@@ -74,7 +75,7 @@ def cached_answer(
     if not known.ways or (limit and not answered.complete):
         operations = int(limit.seconds * PER_S) if limit else OPERATIONS
         with kept_ways(scenario) as kept:
-            budget = ReplayBudget(operations, dict(answered.tried), kept=kept)
+            budget = ReplayBudget(operations, dict(answered.tried), kept=kept, deadline=deadline)
             try:
                 known = answer(scenario, result, types, found, budget)
             except KeyboardInterrupt:

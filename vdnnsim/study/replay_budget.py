@@ -8,6 +8,7 @@ import msgspec
 
 from vdnnsim.analysis.answer import Change, Way
 from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.planning.deadline import NEVER, Deadline
 
 PER_S: Final = 4_000
 """Operations that are replayed in a second of processor time, about, whatever the machine."""
@@ -49,6 +50,7 @@ class ReplayBudget:
         cards: that share a capture, and what it counts.
         loops: in which it was captured, maybe for another card.
         always: policies that are tried in the loop as it is, whatever is left.
+        deadline: of a limit that a user gave, after which nothing else is tried.
     """
 
     operations: int = OPERATIONS
@@ -60,10 +62,16 @@ class ReplayBudget:
     cards: int = 1
     loops: set[Loop] = field(default_factory=set)
     always: frozenset[str] = frozenset()
+    deadline: Deadline = NEVER
 
     def capturing(self, operations: int, loop: Loop | None = None) -> int:
         """Return what the capture of so many operations counts, in another loop nothing if that was captured."""
         return 0 if loop in self.loops else CAPTURED * operations // self.cards
+
+    def captures(self, operations: int, loop: Loop) -> None:
+        """Note a capture of so many operations in a loop, by a process whose time the deadline's clock does not see."""
+        self.loops.add(loop)
+        self.deadline = self.deadline.earlier(CAPTURED * operations / PER_S)
 
     def lacks(self, asked: Way, operations: int) -> bool:
         """Return whether a way is not known and no budget is left to try it; else spend so many operations on it."""
@@ -71,7 +79,8 @@ class ReplayBudget:
             return False
         operations //= SHARED if _anywhere(asked) in self.elsewhere else 1
         is_cheap = asked.policy in self.always and asked.change is Change.POLICY and not asked.loop.changes
-        lacks = not is_cheap and (self.operations <= 0 or operations > self.operations + LATE)
+        is_left = 0 < self.operations >= operations - LATE and self.deadline.allows(operations / PER_S)
+        lacks = not (is_cheap or is_left)
         self.operations -= 0 if lacks else operations
         self.sufficed &= not lacks
         return lacks
@@ -87,9 +96,10 @@ class ReplayBudget:
         if self.lacks(asked, operations):
             return asked
         if asked not in self.known:
-            if (asked, steps) not in self.kept:
-                self.kept[asked, steps] = tried()
-            self.known[asked] = self.kept[asked, steps]
+            self.known[asked] = self.kept.get((asked, steps)) or tried()
+            # A search that a clock has ended is of this question alone.
+            if not self.deadline.is_over:
+                self.kept[asked, steps] = self.known[asked]
         self.elsewhere[_anywhere(asked)] = self.known[asked]
         return self.known[asked]
 

@@ -15,8 +15,8 @@ from calibration.apply.scheduling import schedule_of
 from calibration.capture.program import Arguments
 from tests.apply.generated.trees import batch_of
 from tests.apply.models import loss
+from vdnnsim.api.named import chosen_memory_model
 from vdnnsim.api.planning import PlanRequest, request_plan
-from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.captured_workload import CapturedWorkload

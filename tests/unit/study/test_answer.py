@@ -14,7 +14,7 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import Loop
-from vdnnsim.planning.deadline import CLOCKS
+from vdnnsim.planning.deadline import CLOCKS, Deadline
 from vdnnsim.report.document import Bullets, Code, Document, Heading, Prose, Table
 from vdnnsim.report.findings import conclusions
 from vdnnsim.report.html import fragment
@@ -265,6 +265,14 @@ def test_what_was_not_tried_is_a_row_that_a_later_budget_fills(large: tuple[Scen
         assert len(budget.known) > known
     assert budget.sufficed
     assert made == whole
+
+
+def test_nothing_else_is_tried_after_a_deadline(large: tuple[Scenario, ScenarioResult, Answer]) -> None:
+    """With 100,000 operations, which without a deadline are enough for all."""
+    budget = ReplayBudget(100_000, deadline=Deadline(((lambda: 1.0, 1.0),)))
+    _, made = answered(large[0], budget)
+    assert [way.change for way in made.ways if way.iteration_s > 0] == [Change.POLICY]
+    assert not budget.sufficed
 
 
 def test_a_search_counts_its_steps_and_reads_no_clock_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:

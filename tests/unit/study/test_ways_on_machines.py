@@ -23,6 +23,7 @@ from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.machines import findings
@@ -137,6 +138,28 @@ def test_cards_share_what_a_capture_counts() -> None:
     assert ReplayBudget().capturing(8) == 24
     budget = ReplayBudget(cards=4, loops={loop})
     assert (budget.capturing(8), budget.capturing(8, loop), budget.capturing(8, Loop())) == (6, 0, 6)
+
+
+def test_what_would_end_behind_the_deadline_is_not_begun() -> None:
+    """Of 4000 operations a second 40,000 take ten, and a capture, which counts threefold, three of 4000.
+
+    What was tried until after the deadline is kept for the same question alone.
+    """
+    now_s = [0.0]
+    budget = ReplayBudget(100_000, deadline=Deadline(((lambda: now_s[0], 12.5),)))
+    first, second, last = map(_way, (1, 2, 3))
+    assert not budget.lacks(first, 40_000)
+    budget.captures(4000, Loop())
+    assert budget.lacks(_way(4), 40_000)
+    assert budget.once(second, 38_000, lambda: second) is second
+    now_s[0] = 9.0
+
+    def tried() -> Way:
+        now_s[0] = 10.0
+        return last
+
+    assert budget.once(last, 2000, tried) is last
+    assert (list(budget.kept), list(budget.known)) == ([(second, 0)], [second, last])
 
 
 def test_a_plain_loop_that_is_too_large_is_replayed_on_one_card(monkeypatch: pytest.MonkeyPatch) -> None:
