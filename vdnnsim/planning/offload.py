@@ -39,10 +39,17 @@ class Copies:
     best: Links
 
 
-def all_away(problem: Problem, copies: Copies) -> Timetable:
-    """Return the timetable that offloads all it can, with the least workspace of every kernel."""
+def all_away(problem: Problem, copies: Copies, host_bytes: int, pinned_bytes: Callable[[int], int]) -> Timetable:
+    """Return the timetable that offloads all it can, with the least workspace of every kernel.
+
+    A copy takes `pinned_bytes` of the host.
+    """
     turn, nothing = problem.fullest, replace(problem, capacity_bytes=0)
-    chunks = [Chunk(wait, nbytes, None) for wait, nbytes in to_offload(problem.idle, turn)]
+    chunks = list[Chunk]()
+    for wait, nbytes in to_offload(problem.idle, turn):
+        if (taken_bytes := pinned_bytes(nbytes)) <= host_bytes:
+            chunks.append(Chunk(wait, nbytes, None))
+            host_bytes -= taken_bytes
     movement = Movement(nothing, turn, chunks, copies.out_s, copies.in_s)
     return movement.timetable([each.options[-1] for each in problem.kernels])
 

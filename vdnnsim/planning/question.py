@@ -9,6 +9,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.memory.process import pinned_block_bytes
+from vdnnsim.memory.requests import UNLIMITED_BYTES
 from vdnnsim.planning.effort import Effort
 from vdnnsim.planning.explanations import floor_bytes
 from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
@@ -48,8 +50,11 @@ class Question:
 
     @cached_property
     def all_away(self) -> Timetable:
-        """The timetable that moves all it can."""
-        return all_away(self.problem, self.copies)
+        """The timetable that moves all it can: within host memory if every kernel can run then."""
+        within = all_away(self.problem, self.copies, self.host_bytes(self.movable), self._pinned_bytes)
+        if self._floor_bytes(within) <= self.problem.capacity_bytes:
+            return within
+        return all_away(self.problem, self.copies, UNLIMITED_BYTES, self._pinned_bytes)
 
     @cached_property
     def all_kept(self) -> Timetable:
@@ -66,7 +71,12 @@ class Question:
     @cached_property
     def moved_bytes(self) -> int:
         """The memory of the plan that moves all it can: what waits within forward or backward stays."""
-        return max(map(floor_bytes, self.problem.around(self.problem.fullest).kernels))
+        return self._floor_bytes(self.all_away)
+
+    def _floor_bytes(self, timetable: Timetable) -> int:
+        """Return the least memory in which every kernel can run, once what a timetable moves is away."""
+        moved = [each.wait for each in timetable.movement.chunks]
+        return max(map(floor_bytes, self.problem.with_idle(moved).kernels))
 
     def problem_of(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
         return self.orders.problem(runs, on_host, self.limits)
@@ -77,8 +87,11 @@ class Question:
     def host_bytes(self, on_host: Collection[int]) -> int:
         # Gradients that are updated at once are never copied.
         moved = {each.buffer: each.nbytes for each in self.problem.residencies if each.prefetched or each.offloaded}
-        taken_bytes, host = sum(moved.get(each, 0) for each in on_host), self.limits.host
+        taken_bytes, host = sum(self._pinned_bytes(moved.get(each, 0)) for each in on_host), self.limits.host
         return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
+
+    def _pinned_bytes(self, nbytes: int) -> int:
+        return pinned_block_bytes(nbytes) if self.limits.host.of_pytorch else nbytes
 
     def states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
         """Return the seconds that buffers on the host add to the bound of all micro-batches."""

@@ -7,6 +7,8 @@ far from the bound. Segments take more than what lies in them, of every plan abo
 that much less from the first on; what it is says the plan that keeps all, which is placed before.
 
 What is never copied leaves fewer gaps: where the first plans have no room, some that copy nothing are searched for.
+PyTorch pins blocks of powers of two, so that a plan may need more of the host than it copies: then those that follow
+copy at most what had room there.
 For an answer there is no effort for many searches: they begin with a sixteenth of the memory left free, which most
 plans leave to gaps, and with likely sets of buffers to drop.
 """
@@ -22,6 +24,7 @@ from vdnnsim.planning.effort import Effort, steps_of_placing
 from vdnnsim.planning.fitting import NEAR, Candidate
 from vdnnsim.planning.planner import GOOD, Planner
 from vdnnsim.planning.recompute_search import SEGMENTS, THRESHOLDS, Order
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -52,10 +55,10 @@ FAR: Final = 1.1
 
 
 class ByBytes(Protocol):
-    """Makes a search for a plan that takes so many bytes, which begins with what some orders drop."""
+    """Makes a search for a plan that takes so many bytes, on the host too, which begins with what some orders drop."""
 
     def __call__(
-        self, nbytes: int, part: Effort, /, known: Sequence[frozenset[int]] = (), *, copies: bool = True
+        self, nbytes: int, part: Effort, /, known: Sequence[frozenset[int]] = (), *, host_bytes: int | None = None
     ) -> Planner: ...
 
 
@@ -84,6 +87,8 @@ class ReservedSearch:
     _least_bytes: int = 0
     # By the first plan.
     _lacking_bytes: int = 0
+    # That copies take at most; None for the whole host.
+    _host_bytes: int | None = None
     # Sets of buffers that are dropped where there is no effort for relaxations.
     _likely: Sequence[frozenset[int]] = ()
     _orders: list[Order] = field(default_factory=list)
@@ -192,7 +197,8 @@ class ReservedSearch:
         """Place the fastest plan for so many bytes; return whether it has room, or is no faster than the one found."""
         known = nsmallest(MOST_ORDERS, self._orders, key=attrgetter("seconds"))
         orders = [frozenset[int](), *(each.dropped for each in known), *self._likely]
-        planner = self.by_bytes(nbytes, self._part(), orders, copies=copies)
+        host_bytes = self._host_bytes if copies else 0
+        planner = self.by_bytes(nbytes, self._part(), orders, host_bytes=host_bytes)
         if self.found is not None:
             planner = replace(planner, near=NEAR)
         planner.plan()
@@ -201,7 +207,9 @@ class ReservedSearch:
             return False
         self._least_bytes = planner.question.least_bytes
         self._orders += planner.best.orders
-        return best.seconds >= self.found_s * (1 - NEAR) or self._has_room(planner, best)
+        if best.seconds >= self.found_s * (1 - NEAR) or self._has_room(planner, best):
+            return True
+        return copies and self._host_bytes != host_bytes and not self._is_over and self._search(nbytes)
 
     def _part(self) -> Effort:
         if self.effort.left == inf:
@@ -220,6 +228,9 @@ class ReservedSearch:
             self.found, self.found_s = planner.certified(made, complete=not self.effort.is_cut), made.seconds
             return True
         self._refused.add(timetable.decisions)
+        if placed.pool is not Pool.DEVICE:
+            self._host_bytes = sum(held_bytes for _, held_bytes in placed.held_bytes)
+            return False
         self._lacking_bytes = self._lacking_bytes or placed.lacking_bytes
         if placed.tries == 1:
             self._most_bytes = min(self._most_bytes, timetable.movement.problem.capacity_bytes - placed.lacking_bytes)

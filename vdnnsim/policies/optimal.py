@@ -174,11 +174,11 @@ class Optimal(Policy, frozen=True, kw_only=True):
         ideal = in_memory(setting, MemoryModel.IDEAL)
 
         def by_bytes(
-            nbytes: int, part: Effort, known: Sequence[frozenset[int]] = (), *, copies: bool = True
+            nbytes: int, part: Effort, known: Sequence[frozenset[int]] = (), *, host_bytes: int | None = None
         ) -> Planner:
             less = replace(limits, device_bytes=nbytes)
-            if not copies:
-                less = replace(less, host_bytes=0, pinned_bytes=0, process_bytes=0)
+            if host_bytes is not None:
+                less = replace(less, host_bytes=host_bytes, pinned_bytes=host_bytes, process_bytes=0)
             counted = replace(ideal, known_limits=less, placed=partial(place_plan, limits=less))
             return replace(self._search(counted, orders, part, whole=True), known=known, near=GOOD)
 

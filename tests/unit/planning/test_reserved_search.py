@@ -200,9 +200,9 @@ def test_plans_that_copy_nothing_are_searched_for_where_those_that_copy_leave_ga
     """Without room for those for 306, 302 and 297 B, in eighths of the 14 B above the least."""
     searched = list[tuple[int, bool]]()
 
-    def by_bytes(nbytes: int, _part: Effort, known: object = (), *, copies: bool = True) -> Planner:
+    def by_bytes(nbytes: int, _part: Effort, known: object = (), *, host_bytes: int | None = None) -> Planner:
         assert frozenset() in cast("list[frozenset[int]]", known) or not searched
-        searched.append((nbytes, copies))
+        searched.append((nbytes, host_bytes is None))
         return cast("Planner", Bytes(nbytes, movable=frozenset()))
 
     def place(plan: TrainingPlan) -> Placement | DoesNotFit:

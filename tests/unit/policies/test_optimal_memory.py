@@ -119,7 +119,7 @@ def test_what_offloads_nothing_is_tried_where_what_is_copied_leaves_gaps(monkeyp
     kept = replace(PyTorch().plan(machine.setting()), certificate=certificate, passes=())
 
     def searched(search: ReservedSearch, nbytes: int) -> None:
-        questions = [search.by_bytes(nbytes, UNLIMITED, copies=copies).question for copies in (True, False)]
+        questions = [search.by_bytes(nbytes, UNLIMITED, host_bytes=each).question for each in (None, 0)]
         assert [each.host_bytes(()) > 0 for each in questions] == [True, False]
         search.found, search.bound_s = kept, 1.0
 
