@@ -4,6 +4,7 @@ A user's code and PyTorch's C++ may end their process, which becomes an error me
 this process. The child imports it and makes the model once, however many captures of the model are asked for.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -249,13 +250,18 @@ def _digest(request: Request) -> str:
     # Paths are relative to the working directory.
     if request.config is not None or any(words and ".py:" in words for words in (request.model, request.inputs)):
         digest.update(str(Path.cwd()).encode())
-    digest.update(platform.python_version().encode())
+    digest.update(_installed())
+    return digest.hexdigest()[:20]
+
+
+@functools.cache
+def _installed() -> bytes:
+    """Return the versions that decide captures, and the code of this package."""
+    found = [platform.python_version().encode()]
     for name in ("torch", *LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
-            digest.update(f"{name} {importlib.metadata.version(name)}".encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:20]
+            found.append(f"{name} {importlib.metadata.version(name)}".encode())
+    return b"".join([*found, *(each.read_bytes() for each in sorted(Path(__file__).parent.rglob("*.py")))])
 
 
 def _variables_of(hardware: str) -> Mapping[str, str]:

@@ -52,39 +52,39 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
     offsets: list[int | None] = []
     deltas: list[int] = []
     in_use = most_searched = 0
-    keeping = pool if isinstance(pool, KeepingPool) else None
-    for position, request in enumerate(requests):
-        if request.searches:
+    keeping, addressed = pool if isinstance(pool, KeepingPool) else None, pool.addressed
+    for position, (key, asked, resizes, searches, stream, private) in enumerate(requests):
+        if searches:
             assert keeping is not None
-            most_searched = max(most_searched, _searched(keeping, request, granule_bytes))
+            most_searched = max(most_searched, _searched(keeping, asked or 0, granule_bytes))
             offsets.append(None)
             deltas.append(0)
             continue
-        if request.nbytes is None:
-            block = held.pop(request.key)
+        if asked is None:
+            block = held.pop(key)
             pool.free(block)
             delta = -block.nbytes
         else:
-            nbytes = round_up(request.nbytes, granule_bytes)
-            before = held[request.key].nbytes if request.resizes else 0
+            nbytes = round_up(asked, granule_bytes)
+            before = held[key].nbytes if resizes else 0
             wanted = max(0, nbytes - before)
-            taken = pool.take(wanted) if keeping is None else keeping.take(wanted, request.stream, request.pool)
+            taken = pool.take(wanted) if keeping is None else keeping.take(wanted, stream, private)
             if taken is None:
-                largest = pool.largest_free(wanted) if keeping is None else keeping.largest_free(wanted, request.pool)
+                largest = pool.largest_free(wanted) if keeping is None else keeping.largest_free(wanted, private)
                 return Overflow(position, tuple(held), capacity_bytes - in_use, largest)
             if nbytes < before:
                 pool.free(Block(taken.start, before - nbytes))
-            block = held[request.key] = Block(taken.start, nbytes) if request.resizes else taken
+            block = held[key] = Block(taken.start, nbytes) if resizes else taken
             delta = block.nbytes - before
         in_use += delta
-        offsets.append(block.start if pool.addressed else None)
+        offsets.append(block.start if addressed else None)
         deltas.append(delta)
     return Placed(tuple(offsets), tuple(deltas), pool.pool_bytes, 0 < pool.pool_bytes == most_searched)
 
 
-def _searched(pool: KeepingPool, request: Request, granule_bytes: int) -> int:
+def _searched(pool: KeepingPool, nbytes: int, granule_bytes: int) -> int:
     """Serve a search; return the memory of the pool if that is a new maximum, else 0."""
-    before, nbytes = pool.pool_bytes, request.nbytes or 0
+    before = pool.pool_bytes
     while nbytes and (block := pool.take(round_up(nbytes, granule_bytes))) is None:
         nbytes //= 2
     if nbytes:

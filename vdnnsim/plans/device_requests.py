@@ -33,12 +33,6 @@ class Asked(NamedTuple):
         return self._replace(request=self.request._replace(pool=pool))
 
 
-_OF_MEMORY: Final = frozenset(
-    {operations.Allocate, operations.Alias, operations.Release, operations.AllocateExtent, operations.ReleaseExtent}
-)
-"""Operations that change memory; testing the type first is faster than matching all operations."""
-
-
 _OTHERS: Final = 1
 """The stream, for the allocator, of all that is not of the compute stream, as what FSDP gathers or copies from the
 host."""
@@ -55,29 +49,29 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
     held: dict[int, set[int]] = {}
     reduced = _streams_of_gradients(plan)
     for position, operation in enumerate(plan.operations):
-        if type(operation) not in _OF_MEMORY:
-            continue
-        match operation:
-            case operations.Allocate(buffer=buffer, stream=stream):
-                pool = 0 if stream is Stream.COMPUTE else reduced.get(buffer, _OTHERS)
-                asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes, stream=pool)))
-            case operations.Alias(buffer=buffer):
-                aliases.add(buffer)
-            case operations.Release(buffer=buffer) if buffer in aliases:
+        # Testing types is faster than matching all operations.
+        if type(operation) is operations.Allocate:
+            buffer, stream = operation.buffer, operation.stream
+            pool = 0 if stream is Stream.COMPUTE else reduced.get(buffer, _OTHERS)
+            asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes, stream=pool)))
+        elif type(operation) is operations.Alias:
+            aliases.add(operation.buffer)
+        elif type(operation) is operations.Release:
+            buffer = operation.buffer
+            if buffer in aliases:
                 aliases.remove(buffer)
-            case operations.Release(buffer=buffer):
+            else:
                 asked.append(Asked(position, Request(buffer, None)))
                 held.pop(buffer, None)
-            case _:
-                assert isinstance(operation, operations.AllocateExtent | operations.ReleaseExtent)
-                buffer, extent = operation.buffer, operation.extent
-                if model not in MODELS_WITH_EXTENTS:
-                    raise _without_extents(plan, operation, model)
-                left = held.setdefault(buffer, set(pieces.covered(buffer)))
-                changed = pieces.covered(buffer, extent)
-                (left.update if isinstance(operation, operations.AllocateExtent) else left.difference_update)(changed)
-                nbytes = _held_bytes(pieces.ranges(buffer), left, extent_granule_bytes(model, granule_bytes))
-                asked.append(Asked(position, Request(buffer, nbytes, resizes=True)))
+        elif type(operation) is operations.AllocateExtent or type(operation) is operations.ReleaseExtent:
+            buffer, extent = operation.buffer, operation.extent
+            if model not in MODELS_WITH_EXTENTS:
+                raise _without_extents(plan, operation, model)
+            left = held.setdefault(buffer, set(pieces.covered(buffer)))
+            changed = pieces.covered(buffer, extent)
+            (left.update if isinstance(operation, operations.AllocateExtent) else left.difference_update)(changed)
+            nbytes = _held_bytes(pieces.ranges(buffer), left, extent_granule_bytes(model, granule_bytes))
+            asked.append(Asked(position, Request(buffer, nbytes, resizes=True)))
     return asked
 
 

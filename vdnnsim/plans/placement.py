@@ -129,10 +129,10 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     assert not isinstance(answer, Overflow)
     buffers, deltas, offsets = len(plan.buffers), answer.deltas, answer.offsets
     # What stays between iterations is allocated in one of the first, all else anew in the last.
+    last = {operation: at for at, (operation, request) in enumerate(asked) if request.key < buffers}
     changes = {
-        operation: PlacedChange(operation, request.key, deltas[at], offsets[at])
-        for at, (operation, request) in enumerate(asked)
-        if request.key < buffers
+        operation: PlacedChange(operation, asked[at].request.key, deltas[at], offsets[at])
+        for operation, at in last.items()
     }
     return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search, reserved)
 

@@ -130,19 +130,20 @@ def _held_into_the_next(plan: TrainingPlan, iterations: list[list[Asked]]) -> li
     held = {at for at, each in storages if not each.given and each.freed_after is None and each.kind in _OF_PROGRAM}
     work = ((at, each) for at, each in enumerate(plan.operations) if isinstance(each, Allocate | Compute))
     returned = next((at for at, each in work if each.phase.is_backward), 0)
-    found, before, end = list[list[Asked]](), list[Request](), end_of_work(plan)
+    found, before, end, last = list[list[Asked]](), list[Asked](), end_of_work(plan), len(iterations) - 1
     for number, asked in enumerate(iterations):
-        is_last, own, later = number == len(iterations) - 1, list[Asked](), list[Request]()
-        for each in asked:
-            operation, request = each
-            if request.key not in held or request.searches or is_last:
-                own.append(each)
-            elif request.nbytes is None and operation >= end:
-                later.append(request._replace(key=request.key + (number + 1) * _keys(plan)))
+        own, later = list(asked), list[Asked]()
+        of_held = [at for at, (_, request) in enumerate(asked) if request.key in held and not request.searches]
+        for at in reversed(of_held if number < last else ()):
+            operation, request = asked[at]
+            renamed = request._replace(key=request.key + (number + 1) * _keys(plan))
+            if request.nbytes is None and operation >= end:
+                later.insert(0, Asked(returned, renamed))
+                del own[at]
             else:
-                own.append(Asked(operation, request._replace(key=request.key + (number + 1) * _keys(plan))))
+                own[at] = Asked(operation, renamed)
         place = next((at for at, each in enumerate(own) if each.operation >= returned), len(own))
-        own[place:place] = [Asked(returned, each) for each in before]
+        own[place:place] = before
         found.append(own)
         before = later
     return found
@@ -199,10 +200,11 @@ def _made(plan: TrainingPlan) -> dict[int, int]:
     buffers, made, workload = plan.buffers, dict[int, int](), plan.workload
     assert isinstance(workload, CapturedWorkload)
     optimizer = workload.captured.optimizer
-    for position, each in enumerate(plan.operations):
-        if isinstance(each, Compute) and optimizer not in STATES_AHEAD:
-            states = (one for one in each.reads if buffers[one].kind is BufferKind.OPTIMIZER_STATE)
-            made |= {one: position for one in states if one not in made}
+    states = {number for number, each in enumerate(buffers) if each.kind is BufferKind.OPTIMIZER_STATE}
+    for position, each in enumerate(plan.operations if states and optimizer not in STATES_AHEAD else ()):
+        if isinstance(each, Compute):
+            for one in states.intersection(each.reads):
+                made.setdefault(one, position)
     if made and not optimizer.endswith("8bit"):
         made = dict.fromkeys(made, min(made.values()))
     return made | first_products(plan)
