@@ -28,7 +28,7 @@ def refusing_gradients(model: object) -> Iterator[None]:
     Raises:
         CaptureError: one got a gradient.
     """
-    leaves = [each for each in existing(torch.Tensor) if each.is_leaf and each.requires_grad]
+    leaves = [each for each in existing(torch.Tensor) if _is_trained(each)]
     before = [(each, each.grad, _version(each)) for each in leaves]
     given = []
     try:
@@ -50,6 +50,14 @@ def refusing_gradients(model: object) -> Iterator[None]:
         f"model: forward or the loss gives a gradient to a tensor of shape {tuple(given[0].shape)} that is not "
         "the model's parameter, expected a loss of the model's output; put both into one module"
     )
+
+
+def _is_trained(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_leaf and tensor.requires_grad
+    except RuntimeError:
+        # A view that was made without gradients, of what was written with them since: PyTorch refuses any use.
+        return False
 
 
 def _version(leaf: torch.Tensor) -> int:

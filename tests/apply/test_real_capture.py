@@ -145,6 +145,17 @@ def test_a_layer_that_is_reached_beside_the_copy_of_a_model_is_refused(real: boo
     assert all(each.grad is None for each in model.parameters())
 
 
+def test_a_view_that_may_not_be_used_is_no_reason_to_refuse() -> None:
+    """Made without gradients, of a tensor that was written with them since: PyTorch refuses to say of what it is."""
+    base = torch.zeros(4)
+    with torch.no_grad():
+        view = base[:2]
+    base[:2] = torch.ones(2, requires_grad=True) * 2
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        assert view.is_leaf
+    assert planned(nn.Linear(16, 4), batches()[0], real=False).loop.schedule.tape.saves
+
+
 def test_a_model_computes_with_nothing_that_a_capture_left_without_values() -> None:
     """A cached random table is made by the first forward: without values in a capture, with values before it."""
 
