@@ -3,6 +3,8 @@
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -74,8 +76,17 @@ class LossRecorder(TorchFunctionMode):
         )
         is_narrow = torch.is_autocast_enabled(self._device_type)
         call = RecordedCall(func, taken, named, torch.is_grad_enabled(), is_narrow)
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        was_trained = first is not None and first.requires_grad
         result = func(*args, **kwargs)
         leaves = tree_leaves(result)
+        if func is torch.Tensor.__setitem__:
+            call, leaves = replace(call, func=_assigned), [first]
+        if first is not None and first.grad_fn and not was_trained and id(first) not in self._made:
+            # Made before the first call, as a buffer for results: replayed, each step writes to one of its own.
+            make = partial(torch.zeros, first.shape, dtype=first.dtype, device=first.device)
+            self._note(replace(call, func=make, args=(), kwargs={}), [first])
+            call = replace(call, args=(self._made[id(first)], *call.args[1:]))
         if any(isinstance(each, torch.Tensor) for each in leaves):
             if len(self._calls) >= _MOST_CALLS:
                 self.forget()
@@ -192,6 +203,11 @@ class LossRecorder(TorchFunctionMode):
                 self._made[id(each)] = Made(number, at)
         self._kept.append(leaves)
         return number
+
+
+def _assigned(tensor: torch.Tensor, where: Any, values: Any) -> torch.Tensor:  # noqa: ANN401 - as PyTorch takes them
+    tensor[where] = values
+    return tensor
 
 
 def _outside(tensor: torch.Tensor, *, is_leaf: bool) -> CaptureError:
