@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
+from calibration.capture.called_models import module_name
 from calibration.capture.wrapped import is_sharded, refuse_compiled
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError
@@ -23,11 +25,44 @@ def finds_gpu() -> bool:
     return torch.cuda.device_count() > 0
 
 
+def unfollowed() -> str:
+    """Return within what a call is whose step a plan cannot follow; empty if it can.
+
+    Tensors of torch.func hold no memory. Hooks of others may end before the step, and then take ours from PyTorch.
+    """
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003, SLF001 - no public one
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001 - as above
+        return "a transform of torch.func, as grad or vmap"
+    is_of_others = hooks is not None and not str(hooks[0].__module__).startswith(__package__)
+    return "hooks of saved tensors, as of torch.utils.checkpoint or save_on_cpu" if is_of_others else ""
+
+
 def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
-    """Raise CaptureError where a module is compiled by torch.compile or sharded by FSDP."""
+    """Raise CaptureError where a module is compiled or sharded, or is called where no plan can follow."""
+    if within := unfollowed():
+        raise CaptureError(
+            f"{type(model).__name__}: is called within {within}, expected a call without that; checkpoints within the "
+            "model are fine"
+        )
     if is_sharded(model):
         raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     refuse_compiled(model, known)
+
+
+def refuse_replaced(model: nn.Module) -> None:
+    """Raise CaptureError where weights are not the model's own in a call that is to be planned."""
+    parts = model.named_modules()
+    own = ((f"{path}.{name}".lstrip("."), each) for path, part in parts for name, each in part._parameters.items())  # noqa: SLF001
+    for name, each in own:
+        if not isinstance(each, nn.Parameter | None):
+            raise CaptureError(
+                f"{module_name(model)}: {name} is a tensor in this call, as within torch.func.functional_call, "
+                "expected the model's own parameter"
+            )
+    if parametrize._cache_enabled:  # noqa: SLF001 - there is no public one
+        raise CaptureError(
+            f"{module_name(model)}: is called within torch.nn.utils.parametrize.cached(), expected a call without it"
+        )
 
 
 def precision_of(module: nn.Module) -> Precision:

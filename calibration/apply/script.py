@@ -25,6 +25,7 @@ from calibration.apply.model_discovery import (
     optimizers_of,
     planned_name,
     refuse_other_kinds,
+    refuse_replaced,
 )
 from calibration.apply.recorded_loss import DownstreamLoss, RecordedLoss
 from calibration.apply.script_models import (
@@ -228,6 +229,8 @@ class Script:
 
     def plan(self, trained: TrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Plan a model at its call, if it is time; return whether it has a plan."""
+        with self._refusing():
+            refuse_replaced(trained.model)
         is_alike = shapes_of(args, kwargs) == trained.shapes
         if not is_alike and not self._models.applied:
             # The recorded loss is of another shape.

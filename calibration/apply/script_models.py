@@ -1,5 +1,6 @@
 """The models of a script: interception of calls, order of plans, and shares of memory."""
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -17,11 +18,13 @@ from calibration.apply.model_discovery import (
     nodes_of,
     optimizers_of,
     precision_of,
+    unfollowed,
 )
 from calibration.apply.recorded_loss import DownstreamLoss, RecordedLoss
-from calibration.capture.called_models import called_in
+from calibration.capture.called_models import called_in, module_name
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.wrapped import unwrapped
+from vdnnsim.errors import CaptureError, PlanWarning
 from vdnnsim.units import Precision
 
 _PATIENCE: Final = 16
@@ -60,6 +63,8 @@ class Called:
         cls, module: nn.Module, output: int, result: object, args: object, kwargs: object, saved: Iterable[int]
     ) -> "Called":
         tensors = _tensors_among(args, kwargs)
+        if any(each.is_nested for each in tensors):
+            raise CaptureError(f"{type(module).__name__}: is given nested tensors, expected padded ones, with a mask")
         shapes, inputs = shapes_of(args, kwargs), [weakref.ref(each.untyped_storage()) for each in tensors]
         return cls(module, output, nodes_of(result), precision_of(module), shapes, sum(saved), inputs)
 
@@ -177,6 +182,13 @@ class TrainedModel:
             # A frozen model is part of the loss, as a discriminator while the generator learns.
             is_frozen = not any(each.requires_grad for each in model.parameters())
             if not torch.is_grad_enabled() or is_in_backward() or is_frozen or self._is_calling:
+                return original(*args, **kwargs)
+            if within := unfollowed():
+                warnings.warn(
+                    f"{module_name(model)}: is called within {within}; such a call runs without a plan",
+                    PlanWarning,
+                    stacklevel=2,
+                )
                 return original(*args, **kwargs)
             if not 0 < self.begun < self.calls:
                 watcher.end_step()

@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
 
 from tests.apply.models import Network
-from tests.apply.scripts import batch, classifier, losses, watched, with_a_criterion
+from tests.apply.scripts import batch, classifier, losses, updated, watched, with_a_criterion
+from tests.apply.training import alike
+from vdnnsim.errors import PlanWarning
 
 
 class _Squares(torch.autograd.Function):
@@ -24,12 +28,38 @@ class _Squares(torch.autograd.Function):
         return gradient.expand_as(context.saved_tensors[0])
 
 
+def _replaced(model: Network) -> Tensor:
+    weights = {name: each * 1 for name, each in model.named_parameters()}
+    result: Tensor = torch.func.functional_call(model, weights, (batch(),)).mean()
+    return result
+
+
+def _cached(model: Network) -> Tensor:
+    with parametrize.cached():
+        result: Tensor = model(batch()).mean()
+    return result
+
+
+def _nested(model: Network) -> Tensor:
+    rows: Tensor = torch.nested.nested_tensor([batch(), batch()[:3]], layout=torch.jagged)
+    return Tensor(model(rows).values()).mean()
+
+
+def _checkpointed(model: Network) -> Tensor:
+    return torch.as_tensor(checkpoint(model, batch(), use_reentrant=False)).mean()
+
+
 @pytest.mark.parametrize(
     ("of", "make", "why"),
     [
         (lambda each: each(batch()).sum(0), classifier, "does not begin at a scalar"),
         (lambda each: each(batch().double()).mean(), lambda: classifier().double(), "its parameters are float64"),
         (lambda each: _Squares.apply(each(batch())), classifier, "how it is made was not seen"),  # type: ignore[no-untyped-call]
+        (_replaced, classifier, "0.weight is a tensor in this call, as within torch.func.functional_call"),
+        (_cached, classifier, "within torch.nn.utils.parametrize.cached()"),
+        (_nested, lambda: nn.Linear(16, 4), "is given nested tensors"),
+        (_checkpointed, classifier, "within hooks of saved tensors"),
+        (lambda each: torch.vmap(each)(batch()).mean(), classifier, "within a transform of torch.func"),
     ],
 )
 def test_scripts_that_are_refused(of: Callable[[Network], Tensor], make: Callable[[], nn.Module], why: str) -> None:
@@ -46,6 +76,22 @@ def test_scripts_that_are_refused(of: Callable[[Network], Tensor], make: Callabl
     assert said.startswith("no plan can be applied: ")
     assert why in said
     assert not script.plans
+
+
+def test_a_later_call_whose_saved_tensors_others_have_is_without_the_plan() -> None:
+    """The third of five steps is checkpointed by the script; the plan's hooks would outlast those of the checkpoint."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+        steps.append(0)
+        return updated(_checkpointed(model) if len(steps) == 3 else model(batch()).mean(), optimizer)
+
+    steps: list[int] = []
+    expected = losses(step, steps=5)
+    steps.clear()
+    with watched() as script, pytest.warns(PlanWarning, match="hooks of saved tensors.*runs without a plan"):
+        found = losses(step, steps=5)
+    assert alike(expected, found)
+    assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3
 
 
 def test_a_plan_that_does_not_fit_is_refused() -> None:
