@@ -6,6 +6,7 @@ python -m tests.apply.generated 10000               # those of the first seeds
 python -m tests.apply.generated 1 --from 4711       # that of one
 python -m tests.apply.generated 300 --from 1000000  # with later blocks and later policies among them
 python -m tests.apply.generated 300 --from 2000000  # with parts that have a state, too
+python -m tests.apply.generated 300 --from 4000000  # scripts, whose losses are made by several calls
 """
 
 import argparse
@@ -14,7 +15,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.apply.generated.drawn import LOOPS, Drawn
+from tests.apply.generated.drawn import LOOPS, drawn_by
 from tests.apply.generated.judging import judge, judged
 from tests.apply.generated.shrinking import shrunk
 
@@ -34,10 +35,10 @@ def main() -> None:
         for seed, outcome in (each for part in pool.map(judged, parts) for each in part):
             found.update(outcome.counts)
             if outcome.unrepeated:
-                sys.stdout.write(f"\nseed {seed}, without a plan\n{Drawn.of(seed)}\n{outcome.unrepeated}\n")
+                sys.stdout.write(f"\nseed {seed}, without a plan\n{drawn_by(seed)}\n{outcome.unrepeated}\n")
             if outcome.trouble:
                 troubled += 1
-                drawn = Drawn.of(seed)
+                drawn = drawn_by(seed)
                 drawn = drawn if asked.as_drawn else shrunk(drawn, outcome.trouble)
                 sys.stdout.write(
                     f"\nseed {seed}\n{drawn}\n{outcome.trouble if asked.as_drawn else judge(drawn).trouble}\n"

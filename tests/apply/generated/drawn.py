@@ -1,12 +1,14 @@
-"""A loop and its plan, drawn by a seed."""
+"""A loop and its plan, or a script, drawn by a seed."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST
+from tests.apply.generated.drawn_scripts import DrawnScript
 from tests.apply.generated.later_blocks import COMPLEX, STATEFUL, STREAMS
-from tests.apply.generated.loops import Act, Drawing, shown
+from tests.apply.generated.loops import Act, Drawing, shown, smaller
 from tests.apply.generated.plans import MANY_SAMPLES, OPTIMAL, POLICIES, SAMPLES, WITH_STATES
 from tests.apply.generated.trees import Tree, drawn_tree
 
@@ -16,6 +18,8 @@ LATER: Final = 1_000_000
 """The first seed of loops that may have later blocks and later policies; those of lower seeds stay as they were."""
 STATES: Final = 2_000_000
 """The first seed of loops whose models may have parts with a state."""
+SCRIPTS: Final = 4_000_000
+"""The first seed of scripts, without a GPU; those of lower seeds are loops."""
 LIMITED: Final = 8_000_000
 """The first seed of loops on a GPU that are of many samples, within a limit of its memory."""
 _LATER_POLICIES: Final = (OPTIMAL, WITH_STATES)
@@ -67,3 +71,14 @@ class Drawn:
         within += f", of {self.samples} samples" * (self.samples > SAMPLES)
         plans = f"plan = {self.plan}{within}; the other model's is {apart}"
         return f"model = {self.tree}{narrow}\n{plans}\n{shown(self.acts)}"
+
+    def smaller(self) -> "Iterator[Drawn]":
+        """Yield loops with fewer acts first, for another model has to be captured."""
+        yield from (replace(self, acts=tuple(acts)) for acts in smaller(self.acts) if acts)
+        yield replace(self, apart=False)
+        yield replace(self, narrow=False)
+        yield from (replace(self, tree=tree) for tree in self.tree.smaller())
+
+
+def drawn_by(seed: int) -> Drawn | DrawnScript:
+    return DrawnScript.of(seed) if seed >= SCRIPTS else Drawn.of(seed)

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from calibration.apply.loop import Loop
-from calibration.apply.loop_state import LoopState
+from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.saved_storage import SavedStorage
 from calibration.apply.step_hooks import StepHooks
-from tests.apply.generated.drawn import Drawn
+from tests.apply.generated.drawn import Drawn, drawn_by
+from tests.apply.generated.drawn_scripts import DrawnScript, difference
 from tests.apply.generated.loops import WRITE, Act
 from tests.apply.generated.node_order import number_nodes_apart
 from tests.apply.generated.plans import Captured
@@ -48,6 +49,14 @@ class Outcome:
     has_states: bool = False
     unrepeated: str = ""
     reasons: list[str] = field(default_factory=list)
+
+    def count(self, logs: Sequence[StepLog]) -> None:
+        """Count what steps did."""
+        self.steps = len(logs)
+        self.reasons = [each.departure for each in logs if each.departure]
+        self.departed = len(self.reasons)
+        self.moved_bytes = sum(each.fetched_bytes for each in logs)
+        self.remade = sum(what == "recompute" for each in logs for what, _ in each.order)
 
     @property
     def counts(self) -> Counter[str]:
@@ -84,7 +93,7 @@ class Noted(StepHooks):
 def judged(seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
     """Judge the loops of seeds, which share models."""
     torch.set_num_threads(1)
-    return [(seed, judge(Drawn.of(seed))) for seed in seeds]
+    return [(seed, judge(drawn_by(seed))) for seed in seeds]
 
 
 def _unwatched(work: Callable[[], None], _: Sequence[Loop]) -> str:
@@ -92,13 +101,15 @@ def _unwatched(work: Callable[[], None], _: Sequence[Loop]) -> str:
     return ""
 
 
-def judge(drawn: Drawn, watching: Watching = _unwatched) -> Outcome:
-    """Run a loop with its plan and without."""
-    number_nodes_apart(drawn.device)
+def judge(drawn: Drawn | DrawnScript, watching: Watching = _unwatched) -> Outcome:
+    """Run a loop or a script with its plan and without."""
     outcome = Outcome()
     try:
         with contextlib.redirect_stderr(io.StringIO()), _without_collector():
-            _judge(drawn, outcome, watching)
+            if isinstance(drawn, DrawnScript):
+                _judge_script(drawn, outcome)
+            else:
+                _judge(drawn, outcome, watching)
     except InputError as error:
         outcome.refused = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  # whatever it is, it must not be
@@ -107,6 +118,7 @@ def judge(drawn: Drawn, watching: Watching = _unwatched) -> Outcome:
 
 
 def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
+    number_nodes_apart(drawn.device)
     model, captured = _captured(drawn.tree, drawn.device, drawn.samples, narrow=drawn.narrow)
     expected = _plain(drawn)
     if drawn.plan.startswith("by lot"):
@@ -136,12 +148,7 @@ def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
         found = running.found
         del running
         _compare(drawn, expected, found, outcome)
-        logs = [log for each in loops for log in each.steps]
-        outcome.steps = len(logs)
-        outcome.reasons = [each.departure for each in logs if each.departure]
-        outcome.departed = len(outcome.reasons)
-        outcome.moved_bytes = sum(each.fetched_bytes for each in logs)
-        outcome.remade = sum(what == "recompute" for each in logs for what, _ in each.order)
+        outcome.count([log for each in loops for log in each.steps])
     if "differ" in outcome.trouble:
         again = Outcome()
         _compare(drawn, expected, _plain(drawn), again)
@@ -150,6 +157,22 @@ def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
             outcome.trouble, outcome.unrepeated = "", again.trouble
     if not outcome.trouble:
         outcome.trouble = hazards or _left_behind(loops, drawn.device, before)
+
+
+def _judge_script(drawn: DrawnScript, outcome: Outcome) -> None:
+    number_nodes_apart("cpu")
+    expected = drawn.run(drawn.trained())
+    found, script, outcome.refused = drawn.planned()
+    outcome.count([log for each in script.plans for log in each.loop.steps])
+    if not found:
+        return
+    outcome.trouble = difference(expected, found)
+    if ": another call, refused" in outcome.trouble and "to recompute a part of forward" in outcome.trouble:
+        # Models may write buffers at each call, which the plan's recomputations have read.
+        outcome.refused, outcome.trouble = outcome.trouble, ""
+    elif outcome.trouble:
+        outcome.unrepeated = difference(expected, drawn.run(drawn.trained()))
+        outcome.trouble *= not outcome.unrepeated
 
 
 def _left_behind(loops: list[Loop], device: str, before: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 from torch import nn
 
@@ -27,6 +27,9 @@ from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait, iteration
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 POLICIES: Final = ("save_on_cpu", "checkpoint")
@@ -117,7 +120,7 @@ class Captured:
 
     def by_lot(self, draw: Random) -> Loop:
         """Return a loop that follows a drawn plan."""
-        return self.by_steps(self._steps(draw, draw.choice((0.0, 0.3, 0.7, 1.0)), draw.choice((0.0, 0.3, 0.7, 1.0))))
+        return self.by_steps(_drawn_steps(draw, self._recomputation, self._buffers))
 
     def by_steps(self, steps: Iterable[ScheduleStep]) -> Loop:
         """Return a loop that follows a schedule."""
@@ -128,48 +131,61 @@ class Captured:
         limit_bytes = 1 if self.samples == MANY_SAMPLES else None
         return Loop(schedule, device, Reservation(device, limit_bytes, PlannedMemory()))
 
-    def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[ScheduleStep]:
-        """Yield an iteration of which shares of what backward reads are recomputed, and of the rest move."""
-        recomputation, buffers = self._recomputation, self._buffers
-        runs = recomputation.order([each for each in recomputation.droppable if draw.random() < share_again])
-        touched = [buffers.touched(each) for each in runs]
-        last: dict[int, int] = {}
-        first: dict[int, int] = {}
-        for at, (run, (reads, writes)) in enumerate(zip(runs, touched, strict=True)):
-            if run.phase is Phase.FORWARD and not run.repeat:
-                last.update(dict.fromkeys((*reads, *writes), at))
-            else:
-                for each in reads:
-                    first.setdefault(each, at)
-        remade = {each for run, (_, writes) in zip(runs, touched, strict=True) if run.repeat for each in writes}
-        maps = [(each, buffers.buffers[each]) for each in sorted(last.keys() & first.keys() - remade)]
-        leaving = [
-            number
-            for number, each in maps
-            if each.kind is BufferKind.FEATURE_MAP
-            and each.nbytes > 1
-            and not each.given
-            and draw.random() < share_moved
-        ]
-        whole = {each: draw.random() < 0.8 for each in leaving}
-        ends = {each: draw.randint(last[each], first[each] - 1) for each in leaving}
-        begins = {each: draw.randint(ends[each] + 1, first[each]) for each in leaving}
 
-        def extents(each: int) -> list[range | None]:
-            nbytes = buffers.nbytes(each)
-            return [None] if whole[each] else [range(nbytes // 2), range(nbytes // 2, nbytes)]
+class Lot(Policy, frozen=True, kw_only=True):
+    """Offloads and recomputes what is drawn by a seed."""
 
-        for at, run in enumerate(runs):
-            for each in (each for each in leaving if begins[each] == at):
-                for extent in extents(each):
-                    yield Prefetch((each,), run.layer, run.phase, on_demand=begins[each] == first[each], extent=extent)
-            yield run
-            for each in (each for each in leaving if last[each] == at):
-                for extent in extents(each):
-                    yield Offload((each,), run.layer, run.phase, extent=extent)
-            for each in (each for each in leaving if ends[each] == at):
-                for extent in extents(each):
-                    yield Wait((each,), extent=extent)
+    name: ClassVar[str] = "lot"
+    summary: ClassVar[str] = "offloads and recomputes what is drawn"
+    seed: int
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        workload, draw = setting.workload, Random(f"lot {self.seed}")  # noqa: S311  # equal draws each time
+        recomputation = Recomputation(iteration(workload), workload, setting.costs)
+        steps = [*_drawn_steps(draw, recomputation, IterationBuffers(workload))]
+        kernels = choose_kernels(workload, setting.costs, Algorithms.PERFORMANCE_OPTIMAL)
+        return lower(steps, workload, kernels, label=self.label, algorithms="p")
+
+
+def _drawn_steps(draw: Random, recomputation: Recomputation, buffers: IterationBuffers) -> Iterator[ScheduleStep]:
+    """Yield an iteration of which drawn shares of what backward reads are recomputed, and of the rest move."""
+    share_again, share_moved = (draw.choice((0.0, 0.3, 0.7, 1.0)) for _ in range(2))
+    runs = recomputation.order([each for each in recomputation.droppable if draw.random() < share_again])
+    touched = [buffers.touched(each) for each in runs]
+    last: dict[int, int] = {}
+    first: dict[int, int] = {}
+    for at, (run, (reads, writes)) in enumerate(zip(runs, touched, strict=True)):
+        if run.phase is Phase.FORWARD and not run.repeat:
+            last.update(dict.fromkeys((*reads, *writes), at))
+        else:
+            for each in reads:
+                first.setdefault(each, at)
+    remade = {each for run, (_, writes) in zip(runs, touched, strict=True) if run.repeat for each in writes}
+    maps = [(each, buffers.buffers[each]) for each in sorted(last.keys() & first.keys() - remade)]
+    leaving = [
+        number
+        for number, each in maps
+        if each.kind is BufferKind.FEATURE_MAP and each.nbytes > 1 and not each.given and draw.random() < share_moved
+    ]
+    whole = {each: draw.random() < 0.8 for each in leaving}
+    ends = {each: draw.randint(last[each], first[each] - 1) for each in leaving}
+    begins = {each: draw.randint(ends[each] + 1, first[each]) for each in leaving}
+
+    def extents(each: int) -> list[range | None]:
+        nbytes = buffers.nbytes(each)
+        return [None] if whole[each] else [range(nbytes // 2), range(nbytes // 2, nbytes)]
+
+    for at, run in enumerate(runs):
+        for each in (each for each in leaving if begins[each] == at):
+            for extent in extents(each):
+                yield Prefetch((each,), run.layer, run.phase, on_demand=begins[each] == first[each], extent=extent)
+        yield run
+        for each in (each for each in leaving if last[each] == at):
+            for extent in extents(each):
+                yield Offload((each,), run.layer, run.phase, extent=extent)
+        for each in (each for each in leaving if ends[each] == at):
+            for extent in extents(each):
+                yield Wait((each,), extent=extent)
 
 
 def _within(share: float, asked: PlanRequest) -> int:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.apply.generated import judging
-from tests.apply.generated.drawn import LATER, LOOPS, STATES, Drawn
+from tests.apply.generated.drawn import LATER, LOOPS, SCRIPTS, STATES, Drawn, drawn_by
 from tests.apply.generated.judging import judge
 from tests.apply.generated.loops import Act, shown, smaller
 from tests.apply.generated.running import Found
@@ -16,6 +16,10 @@ from tests.apply.generated.trees import Tree
 
 MODELS = (*range(7), *range(LATER // LOOPS, LATER // LOOPS + 3), STATES // LOOPS + 38)
 """Seven, three that may have later blocks, of which some plans are searched for, and one with parts with a state."""
+
+
+SEEDS = [SCRIPTS + each for each in (6, 18, 22, 35)]
+"""Scripts with a loss of two models, of two calls, of parts, and one that is written over."""
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -31,6 +35,18 @@ def test_loops_are_the_same_with_a_plan(model: int) -> None:
     assert found["loops refused"] <= LOOPS / 4
     assert found["steps that left the plan"] < found["steps"] / 2
     assert found["loops that recomputed something"] >= LOOPS / 4
+
+
+def test_scripts_are_the_same_with_their_plans() -> None:
+    """Of four scripts all have a plan, which most steps follow."""
+    found = Counter[str]()
+    for seed in SEEDS:
+        drawn = drawn_by(seed)
+        outcome = judge(drawn)
+        assert not outcome.trouble, f"seed {seed}\n{drawn}\n{outcome.trouble}"
+        found.update(outcome.counts)
+    assert found["loops the same to the bit"] == len(SEEDS)
+    assert found["steps that left the plan"] < found["steps"] / 2
 
 
 def test_a_loop_that_pytorch_does_not_repeat_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
