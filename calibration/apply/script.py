@@ -83,10 +83,8 @@ class Script:
         self._updates.append(UpdateWatch(self._models.planned, self._say))
 
     def leave(self) -> None:
-        self._watching.close()
-        self._first.close()
-        self._on_host.close()
-        self._eagerly.close()
+        for each in (self._watching, self._first, self._on_host, self._eagerly):
+            each.close()
         torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
         torch.compile = self._compile
         while self._updates:
