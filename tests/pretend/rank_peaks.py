@@ -13,7 +13,7 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from calibration.capture.capture import capture
 from calibration.capture.fake_tensors import replaced
 from calibration.capture.parallel.world import rank_of
-from calibration.capture.preparation import prepare
+from calibration.capture.preparation import adapted, prepare
 from calibration.capture.program import CaptureDevice, Program
 from tests.calibration.capture import ranks
 from tests.pretended_gpu import free_cache
@@ -90,7 +90,7 @@ def counted(wanted: Program) -> tuple[int, int, list[Collective]]:
                 gc.collect()
                 torch.cuda.empty_cache()
                 iteration.model.to_empty(device="cpu" if wanted.layout.offloads else "cuda")
-                iteration = iteration if wanted.has_pipeline else iteration.of(wanted)
+                iteration = iteration if wanted.has_pipeline else adapted(iteration, wanted)
         torch.cuda.reset_peak_memory_stats()
         for _ in range(ITERATIONS):
             iteration.run(lambda _: None)

@@ -101,7 +101,7 @@ class _Asking:
         early = [*loops[:is_of_update], *(each for each in loops if each.checkpointing)]
         for loop in early:
             yield from self._in_loop(loop)
-        if replays.can_fit:
+        if replays.can_fit and not replays.is_sharded:
             yield from self._policies(replays, (RECOMPUTING,))
             yield from micro_batches(replays, self.done, RECOMPUTING)
         if kept_bytes(step) > replays.room_bytes and not any(way.fits for way in self.done):
@@ -114,8 +114,8 @@ class _Asking:
             has_convolutions = any(each.kind is LayerKind.CONV for each in replays.workload.graph.layers)
             others = (each for each in POLICIES if each != RECOMPUTING)
             suited = OF_CONVOLUTIONS if has_convolutions else (MEMONGER,)
-            yield from self._policies(replays, (*others, *suited))
-            for name in (PLAIN, RECOMPUTING):
+            yield from self._policies(replays, (*others, *(() if replays.is_sharded else suited)))
+            for name in (PLAIN,) if replays.is_sharded else (PLAIN, RECOMPUTING):
                 yield from micro_batches(replays, self.done, name, are_likely=False)
         for each in self.loops:
             if each.loop not in self.searched and not each.loop.checkpointing:
@@ -125,7 +125,7 @@ class _Asking:
             yield from shorter_sequence(replays, self.done)
             yield from larger_card(replays, self.done)
         yield from self._searched()
-        if not self.is_of_card:
+        if not (self.is_of_card or replays.is_sharded):
             yield from search_parts(replays, self.done, most=self._most)
 
     def _leanest(self, loops: Sequence[Loop]) -> Iterator[Way]:
@@ -238,6 +238,9 @@ class _Asking:
             return
         plain_loops = [each.loop for each in self.loops if not (each.loop.checkpointing or each.loop.in_backward)]
         for name in POLICIES:
+            if replays.is_sharded and name == RECOMPUTING:
+                # It would keep what forward gathered; a loop with checkpoints does not.
+                continue
             label = replays.named(name).label
             if name != RECOMPUTING and any(way.fits and way.policy == label for way in self.done):
                 # Copies take its time, in any loop.
@@ -252,7 +255,7 @@ class _Asking:
 
     def _tried(self, replays: AnswerReplays, name: str) -> Iterator[Way]:
         """Yield a policy as it is applied, and in a plain loop with segments that grow where addresses fail."""
-        way = replays.tried(name)
+        way = replays.tried(name, replays.scenario if replays.is_sharded else None)
         yield way
         if way.in_pieces:
             yield replays.growing.plain(name)
@@ -265,7 +268,8 @@ class _Asking:
 
     def _searched(self) -> Iterator[Way]:
         """Yield a search in the loop whose plain step takes least; for a run by all that is left."""
-        yield from search_whole(self._least(), self.done, most=self._most)
+        if not self.replays.is_sharded:
+            yield from search_whole(self._least(), self.done, most=self._most)
 
     @property
     def _most(self) -> int:

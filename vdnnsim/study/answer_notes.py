@@ -7,6 +7,7 @@ from typing import Final
 from vdnnsim.analysis.captured_peak import binding
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layout import parse_layout
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.training_loops import LARGE, Loop
 from vdnnsim.files.messages import listed, options_text
@@ -52,7 +53,7 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
             without = format_bytes(held - states)
             yield f"Not tried: an optimizer without states, `--optimizer sgd`: {without} are live at once."
     if has_loops:
-        yield f"Not tried: several GPUs, {_parallel(replays)}"
+        yield f"Not tried: {'other layouts' if step.ranks > 1 else 'several GPUs'}, {_parallel(replays)}"
     if lacking:
         yield f"Not tried, for it could not be captured so: {listed([f'`{each.options}`' for each in lacking])}"
 
@@ -60,15 +61,18 @@ def notes(replays: AnswerReplays, plain: str, lacking: Sequence[Loop], *, has_lo
 def _parallel(replays: AnswerReplays) -> str:
     """Return the command that spreads the batch over eight GPUs, of the same card where such a machine is known.
 
-    No command finds a model that is an object in Python.
+    Of a rank it spreads the same over as many. No command finds a model that is an object in Python.
     """
     step, own = replays.workload.captured, f"{replays.scenario.server.name}_x{_GPUS}"
     is_known = any(each.server.name == own for each in shipped_profiles())
-    server, batch_size = own if is_known else _OTHERWISE, max(1, step.batch_size // _GPUS)
+    server, batch_size, gpus = own if is_known else _OTHERWISE, max(1, step.batch_size // _GPUS), None
+    if step.ranks > 1:
+        server, gpus = replays.scenario.server.name, step.ranks
+        batch_size = max(1, step.part_size // (parse_layout(step.parallel).tensor * step.pipeline))
     if not step.program.model:
         return f"`vdnnsim.parallel(step, '{server}')` of a step at a batch of {batch_size}"
     rounds = replays.workload.rounds
-    sizes = options_text({"batch": batch_size, "accumulate": rounds if rounds > 1 else None})
+    sizes = options_text({"batch": batch_size, "accumulate": rounds if rounds > 1 else None, "gpus": gpus})
     options = f"{sizes} {step.program.options} {options_text({'hardware': server})}"
     return f"`vdnnsim parallel {shlex.quote(step.model)} {options}`"
 

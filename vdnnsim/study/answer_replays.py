@@ -85,6 +85,11 @@ class AnswerReplays:
         return workload
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP shards the model, which `apply` refuses."""
+        return any(each.name.startswith("fsdp.") for each in self.workload.captured.operations)
+
+    @property
     def room_bytes(self) -> int:
         """Memory of the card that surely fits beside the context."""
         gpu = self.scenario.server.gpu

@@ -7,16 +7,21 @@ import pytest
 
 from tests.answers import answered, asked, blocks_of
 from tests.captured_steps import chain
+from tests.machines import shipped_profile
+from tests.nested import changed
 from tests.trained_steps import MIB, blocks, linear
 from vdnnsim.analysis.answer import Answer, Change, Way
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep, ProgramText
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.training_loops import Loop
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.document import Code
 from vdnnsim.report.tables.answer import _results, answer_notes, progress_row, sentences
 from vdnnsim.report.tables.changed_loops import how_to
 from vdnnsim.report.tables.training_script import script_begin
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.units import GIB, Precision
 
@@ -176,3 +181,32 @@ def test_a_model_whose_weights_have_no_room_is_made_on_the_host(memory_bytes: in
     begin = script_begin(replace(result, server=replace(result.server, gpu=gpu)))
     assert ('\nmodel = Net()\nwith torch.device("cuda"):\n    batch = ids' in begin) is on_host
     assert 'model.to("cuda")' not in begin
+
+
+def test_what_apply_refuses_of_a_rank_is_not_tried() -> None:
+    """Of one that FSDP shards what recomputes and searches is for `apply`; copies of a plain loop remain.
+
+    Two of four ranks train the same 20,000 samples, of which each has 10,000.
+    """
+    said = {"ranks": 4, "parallel": "fsdp=2,tp=2", "program": ProgramText(model="chain", options="--lora 16")}
+
+    def rank(n: int, *, is_sharded: bool) -> CapturedStep:
+        step = msgspec.structs.replace(chain(n), **said)
+        name = "fsdp.all_gather_copy_in" if is_sharded else step.operations[0].name
+        first = msgspec.structs.replace(step.operations[0], name=name)
+        return msgspec.structs.replace(step, operations=(first, *step.operations[1:]))
+
+    def ways(*, is_sharded: bool) -> Answer:
+        steps = [rank(n, is_sharded=is_sharded) for n in (20_000, 10_000)]
+        model = CapturedModel(*steps, capture_loop=lambda *_: CapturedModel(steps[0]))
+        profile = changed(shipped_profile("rtx_4090_x8"), "server.gpu", memory_bytes=MIB, context_bytes=0)
+        scenario = replace(scenario_of(model, "x", profile, (PyTorch(),)), memory_model=MemoryModel.IDEAL)
+        return answered(scenario)[1]
+
+    whole, sharded = ways(is_sharded=False), ways(is_sharded=True)
+    policies = ({way.policy for way in each.ways if way.is_applied} for each in (whole, sharded))
+    assert [{"checkpoint(p)", "save_on_cpu(p)"} <= each for each in policies] == [True, False]
+    assert not any(way.is_applied for way in sharded.ways)
+    assert any(way.policy == "save_on_cpu(p)" for way in sharded.ways)
+    command = "vdnnsim parallel chain --batch 10000 --gpus 4 --lora 16 --hardware rtx_4090_x8"
+    assert f"Not tried: other layouts, `{command}`" in whole.notes
