@@ -94,3 +94,9 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_every_block_is_of_a_language_that_is_run() -> None:
     languages = {each for page in PAGES for each in re.findall(r"^```([^\n{]+)$", page.read_text(), re.MULTILINE)}
     assert languages <= BLOCKS.keys()
+
+
+def test_no_line_begins_with_a_comment_of_myst() -> None:
+    """It leaves out lines that begin with a percent sign, so that a number may lose its unit where lines break."""
+    pages = [*PAGES, ROOT / "LIMITS.md"]
+    assert [path.name for path in pages if re.search(r"^[ ]*%", path.read_text(), re.MULTILINE)] == []

@@ -142,7 +142,7 @@ class Loop(Data, frozen=True):
 def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loop, ...]:
     """Return loops that may need less memory than that of a step, from cheap to dear, for so many micro-batches.
 
-    One is there only where it would save a share of the room that counts.
+    One is there only where it would save a share of the room that counts, and the weights have room.
     """
     if step.mode is Mode.INFERENCE:
         return ()
@@ -180,6 +180,8 @@ def lighter_loops(step: CapturedStep, room_bytes: int, rounds: int) -> tuple[Loo
         is_frozen = step.parameter_bytes - gradients > LARGE * room_bytes
         if is_frozen and step.precision is Precision.AMP_BFLOAT16 and step.sample == "sequence":
             found.append(msgspec.structs.replace(found[-1], precision=Precision.BFLOAT16.value))
+    if step.parameter_bytes > room_bytes:
+        found = [each for each in found if each.precision == Precision.BFLOAT16.value]
     return tuple(dict.fromkeys(each for each in found if each.changes))
 
 

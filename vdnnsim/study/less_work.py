@@ -33,6 +33,8 @@ MARGIN: Final = 1.04
 """By how much more than estimated micro-batches take at the least: gaps, and a gradient that is being added."""
 _GROWING: Final = 1.1
 """Memory that is held, over the card's, up to which segments that grow are tried for micro-batches."""
+_SOLD_BY: Final = 4 * 10**9
+"""Bytes by which cards of one size may differ."""
 MOST_TRIALS: Final = 3
 """Numbers of micro-batches, or of halvings of a sequence, that are tried from the estimated one on."""
 
@@ -41,8 +43,10 @@ def micro_batches(replays: AnswerReplays, done: Sequence[Way], name: str, *, are
     """Yield the fewest micro-batches with which a policy fits; where none fits, the last ones that were tried.
 
     The last that nearly fit are also yielded in growing segments. Nothing where an estimate says otherwise than
-    `are_likely` whether any fit.
+    `are_likely` whether any fit, and where backward updates parameters, which the next micro-batch needs as they were.
     """
+    if replays.workload.captured.in_backward:
+        return
     size, label = replays.workload.part_size, replays.named(name).label
     known = [way.held_bytes for way in done if way.policy == label and way.loop == replays.loop]
     parts = [parts for parts in range(2, size + 1) if size % parts == 0]
@@ -112,7 +116,7 @@ def shorter_sequence(replays: AnswerReplays, done: Sequence[Way]) -> Iterator[Wa
 
 
 def larger_card(replays: AnswerReplays, done: Sequence[Way]) -> Iterator[Way]:
-    """Yield the smallest shipped card on which the first policy fits."""
+    """Yield the smallest shipped card on which the first policy fits; of those of one size the slowest."""
     rows = replays.result.slowest
     server = _smallest_that_holds(replays, rows[0]) if rows else None
     if server is not None:
@@ -126,7 +130,7 @@ def _smallest_that_holds(replays: AnswerReplays, row: PolicyResult) -> Server | 
     own = replays.scenario.server.gpu.memory_bytes
     servers = sorted(_machines(replays), key=lambda each: len(each.gpu.flop_per_s))
     cards = {card_words(each.gpu.name): each for each in servers}
-    for server in sorted(cards.values(), key=lambda each: each.gpu.memory_bytes):
+    for server in sorted(cards.values(), key=_size_and_speed):
         gpu = server.gpu
         most = certain_bytes(gpu.memory_bytes)
         is_small = gpu.memory_bytes <= own or row.metrics.allocated_bytes + gpu.context_bytes > most
@@ -136,6 +140,11 @@ def _smallest_that_holds(replays: AnswerReplays, row: PolicyResult) -> Server | 
         if isinstance(placed, Placement) and placed.pool_bytes + gpu.context_bytes <= most:
             return server
     return None
+
+
+def _size_and_speed(server: Server) -> tuple[int, float]:
+    """Return what a card is sold by: what drivers leave of 80 GB differs by 0.2 GiB."""
+    return round(server.gpu.memory_bytes / _SOLD_BY), max(server.gpu.flop_per_s.values())
 
 
 def _machines(replays: AnswerReplays) -> Iterator[Server]:

@@ -114,13 +114,17 @@ def test_autocast_is_to_float16_where_tensor_cores_have_no_bfloat16() -> None:
 
 
 def test_frozen_weights_may_be_in_bfloat16_where_blocks_are_checkpointed() -> None:
-    """Of 8 MiB of weights of sequences 8 are frozen without a gradient, which is more than 5 % of 100, not of 200."""
+    """Of 8 MiB of weights of sequences 8 are frozen without a gradient, which is more than 5 % of 100, not of 200.
+
+    Where the weights alone have no room, no other loop may fit.
+    """
     step = mixed(blocks(1), sample="sequence")
     storages = (each for each in step.storages if each.kind is not BufferKind.WEIGHT_GRADIENT)
     frozen = msgspec.structs.replace(step, storages=tuple(storages), operations=())
     narrow = "bfloat16, each block checkpointed"
     for asked, mib, is_there in ((frozen, 100, True), (frozen, 200, False), (step, 100, False)):
         assert (narrow in map(str, lighter_loops(asked, mib * MIB, 1))) is is_there
+    assert list(map(str, lighter_loops(frozen, 7 * MIB, 1))) == [narrow]
     assert narrow not in map(str, lighter_loops(msgspec.structs.replace(frozen, sample="image"), 100 * MIB, 1))
 
 

@@ -201,7 +201,8 @@ def test_no_batch_helps_against_weights_and_states() -> None:
     assert made.notes[1].startswith(
         "No smaller batch helps in the loop as it is: 32.0 MiB of parameters and 12 B of their gradients"
     )
-    assert made.notes[2].endswith(f"not be captured so: `--precision {Precision.AMP_BFLOAT16.value}`")
+    # Autocast would leave weights as they are.
+    assert len(made.notes) == 2
 
 
 def test_states_on_the_host_are_tried_where_the_rest_fits() -> None:
