@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
+from calibration.capture.adam8bit import EIGHT_BIT
 from calibration.capture.checkpointing import add_checkpoints
 from calibration.capture.iteration import Iteration, autocast_of, checked
 from calibration.capture.lora import LoraLinear, add_adapters
@@ -112,16 +114,22 @@ def adapted(iteration: Iteration, program: Program, *, keeps_nothing: bool = Fal
     if program.checkpointing != before.checkpointing:
         without_checkpoints()
         without_checkpoints = _checkpointed(program, model)
-    optimizers = iteration.optimizers
+    optimizers, known = iteration.optimizers, iteration.known_optimizers
+    if all(isinstance(each, FakeTensor) for each in model.parameters()):
+        known = {**known, _optimizer_of(before): optimizers}
     if _optimizer_of(program) != _optimizer_of(before):
-        optimizers = iteration.known_optimizers.get(_optimizer_of(program), ())
+        optimizers = known.get(_optimizer_of(program), ())
         if not optimizers:
             optimizers = _make_optimizers(program, model, foreach=iteration.foreach)
+            # Those of 8 bits have tables beside their states.
+            is_plain = OPTIMIZERS[program.optimizer][0] not in EIGHT_BIT and program.layout is None
+            of_name = (made for (name, *_), made in known.items() if is_plain and name == program.optimizer)
+            states = {each: state for other in chain.from_iterable(of_name) for each, state in other.state.items()}
+            for each in optimizers:
+                parameters = (one for group in each.param_groups for one in group["params"] if one in states)
+                each.state.update((one, states[one]) for one in parameters)
             if program.in_backward:
-                make_states(optimizers)
-    known = iteration.known_optimizers
-    if all(isinstance(each, FakeTensor) for each in model.parameters()):
-        known = {**known, _optimizer_of(before): iteration.optimizers}
+                make_states([each for each in optimizers if not each.state])
     of_warm = ("batch_size", "sample_elements", "loss", "checkpointing")
     is_same = all(getattr(program, each) == getattr(before, each) for each in of_warm)
     return replace(

@@ -116,8 +116,9 @@ def test_a_fused_kernel_adds_weight_decay_in_place() -> None:
 @pytest.mark.parametrize("optimizer", ["adamw_fused", "adamw8bit", "momentum_for_loop", "radam"])
 @pytest.mark.parametrize("changes", [{}, BACKWARD, {"param_groups": 2}], ids=["whole", "in backward", "in groups"])
 def test_one_model_is_captured_with_several_optimizers(optimizer: str, changes: dict[str, Any]) -> None:
-    """As with each alone."""
-    asked = [program(two_linears, numbers), program(two_linears, numbers, optimizer=optimizer, **changes)]
+    """As with each alone, also where there are states of the same one that updates otherwise."""
+    own = [program(two_linears, numbers, optimizer=optimizer, **each) for each in (changes, {})]
+    asked = [program(two_linears, numbers), *own]
     assert tuple(capture_batches(asked, CPU)) == tuple(capture(each, CPU) for each in asked)
 
 
