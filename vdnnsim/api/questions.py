@@ -157,12 +157,13 @@ def parallel(
     from vdnnsim.files.value import Entry
     from vdnnsim.report.layouts import layouts_table, samples_text
     from vdnnsim.study.layouts import rank_layouts
-    from vdnnsim.study.servers import server_for
+    from vdnnsim.study.servers import choice_text, server_for
     from vdnnsim.study.usual_layouts import gpus_of, layouts_of
 
     Entry("", "accumulate", accumulate, CaptureError).integer(1, MOST_ROUNDS)
     asked = [parse_layout(name, "layout") for name in ([layout] if isinstance(layout, str) else layout)]
-    gpus, profile = server_for(profile_named(hardware, Path()), gpus_of(asked, gpus))
+    named = profile_named(hardware, Path())
+    gpus, profile = server_for(named, gpus_of(asked, gpus))
     step = for_machine(step_of(step), profile.server)
     recapture = step.at_batch if isinstance(step, Captured) else None
     if recapture is None:
@@ -182,7 +183,7 @@ def parallel(
         gpus, tried, step.batch_size, profile, captured, micro_batches=accumulate, tries_all=bool(asked)
     )
     what = f"{step.model}, {samples_text(step.batch_size, accumulate)}, {step.precision.value}"
-    return layouts_table(ranking, what, "", _ALL)
+    return layouts_table(ranking, what, "", _ALL, choice_text(named, (profile,)))
 
 
 def _scenario(asked: Asked, hardware: str, policy: "PolicyNames") -> LoadedScenario:

@@ -96,7 +96,7 @@ def parallel(
     )
     from vdnnsim.report.progress import ProgressBar
     from vdnnsim.study.layouts import rank_layouts, scale_layouts
-    from vdnnsim.study.servers import server_for
+    from vdnnsim.study.servers import choice_text, server_for
     from vdnnsim.study.usual_layouts import data_layouts_of, gpus_of, layouts_of
 
     if (model is None) is (named_model is None):
@@ -112,6 +112,7 @@ def parallel(
     numbers = [read_option("--layout", gpus_of, asked, each) for each in counts or (None,)]
     profiles = dict(read_option("--hardware", server_for, named, each) for each in numbers)
     gpus, profile = max(profiles.items())
+    server = choice_text(named, profiles.values())
     hardware = hardware if profile is named else profile.server.name
     chosen = (each.removeprefix("--") for each in TRIED_BY_RANK)
     request = request_of(model, batch_size, {**dict.fromkeys(chosen), **words})
@@ -135,7 +136,7 @@ def parallel(
         with ProgressBar() as bar:
             bar.expect(sum(len(of_data(each, of.server.gpu_count)) for each, of in profiles.items()))
             rankings = find(bar.done)
-        table = scaling_table(rankings, what, output.has_all)
+        table = scaling_table(rankings, what, output.has_all, server)
         written = write_scaling(rankings, table, request.short_name, profile.sources, folder)
         output.show(table, written.notice(folder, "scaling.md"))
         return
@@ -145,7 +146,7 @@ def parallel(
         ranking = rank_layouts(
             gpus, names, batch_size, profile, capture, bar.done, micro_batches=rounds, tries_all=bool(layouts)
         )
-    table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all)
+    table = layouts_table(ranking, what, _command(ranking, model, hardware, words), output.has_all, server)
     written = write_layouts(ranking, table, request.short_name, profile.sources, folder)
     output.show(table, written.notice(folder, "layouts.md"))
 

@@ -104,10 +104,11 @@ def samples_text(samples: int, micro_batches: int) -> str:
     return f"{parts}{samples} sample{'' if samples == 1 else 's'} for each GPU"
 
 
-def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str) -> ResultTable:
+def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str, server: str = "") -> ResultTable:
     """Return a ranking of layouts of a model and its batch, `what`, as a table.
 
-    A command runs the first of them; `has_all` says where columns are that do not fit a terminal.
+    A command runs the first of them; `has_all` says where columns are that do not fit a terminal, `server` which was
+    taken for a card.
     """
     rates = rate_cells(ranking.rates)
     shares = {
@@ -136,7 +137,10 @@ def layouts_table(ranking: LayoutRanking, what: str, command: str, has_all: str)
     repeated = shared((_repeated(each.repeated), each.setup.layout) for each in ranking.ranked if each.repeated)
     whole = (f"{'; '.join(labels)}: {modules}" for modules, labels in repeated.items())
     answer = titled_table(
-        what, table if rows else None, (_WAITS,) if rows else (), (title(ranking), *peak, *whole, *refusals)
+        what,
+        table if rows else None,
+        (_WAITS,) if rows else (),
+        (title(ranking), *filter(None, (server,)), *peak, *whole, *refusals),
     )
     shown = Document((*answer.blocks, *((Code(command),) if rows else ())))
     return ResultTable(tuple(LAYOUTS), layout_rows(ranking), shown)
@@ -208,8 +212,8 @@ SCALING_WRITER: Final = Writer.of(
 )
 
 
-def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) -> ResultTable:
-    """Return the first layout of each ranking, of a model and its batch, `what`."""
+def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str, server: str = "") -> ResultTable:
+    """Return the first layout of each ranking, of a model and its batch, `what`; `server` is as of a ranking."""
     header = (
         "GPUs",
         "layout",
@@ -243,7 +247,11 @@ def scaling_table(rankings: Sequence[LayoutRanking], what: str, has_all: str) ->
             )
         )
     table = plain_table(header, shown, has_all, ()) if shown else None
-    return ResultTable(tuple(SCALING), tuple(cells), titled_table(what, table, (), (scaling_title(rankings), *refused)))
+    return ResultTable(
+        tuple(SCALING),
+        tuple(cells),
+        titled_table(what, table, (), (scaling_title(rankings), *filter(None, (server,)), *refused)),
+    )
 
 
 def scaling_title(rankings: Sequence[LayoutRanking]) -> str:

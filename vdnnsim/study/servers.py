@@ -1,6 +1,9 @@
 """The server on which so many GPUs train: the one that is named, the smallest with its card, or a cluster of them."""
 
+from collections.abc import Iterable
+
 from vdnnsim.errors import InputError
+from vdnnsim.files.messages import listed
 from vdnnsim.hardware.profile import Profile, is_of_card, shipped_profiles
 from vdnnsim.hardware.server import Server
 
@@ -31,6 +34,17 @@ def server_for(named: Profile, gpus: int | None = None) -> tuple[int, Profile]:
         several = f", or a multiple of {counts[-1]}{_hosts_text(most)}" if _joins(most, 2) else ""
         raise InputError(f"{name} for {gpus} GPUs, expected at most {counts[-1]}{several}")
     return gpus, servers[count]
+
+
+def choice_text(named: Profile, taken: Iterable[Profile]) -> str:
+    """Return which server was taken for a card, what joins its GPUs, and which others have the card; else empty."""
+    names = {each.server.name: each.description.partition("; ")[0] for each in taken if each is not named}
+    if not names:
+        return ""
+    of_card = (each.server for each in shipped_profiles() if is_of_card(each.server, named.server.gpu.name))
+    others = [each.name for each in of_card if each.gpu_count > 1 and each.name not in names]
+    said = "; ".join(f"{name} is taken for {named.server.name}: {what}" for name, what in names.items())
+    return f"{said}{f'; `--hardware` also knows {listed(others)}' if others else ''}."
 
 
 def _joins(server: Server, hosts: int) -> bool:

@@ -15,7 +15,7 @@ from vdnnsim.hardware.copies import Direction, MeasuredCopies
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.study.points.server_figures import with_figures
-from vdnnsim.study.servers import server_for
+from vdnnsim.study.servers import choice_text, server_for
 
 
 def cluster(hosts: int) -> Profile:
@@ -134,3 +134,13 @@ def test_nvlink_joins_the_gpus_of_a_server() -> None:
     assert joined.topology.to_host(1) == server.topology.to_host(1)
     with pytest.raises(StudyError, match=r"rtx_4090: link\.nvlink: found one GPU"):
         with_figures(shipped_server("rtx_4090"), {"link.nvlink": 300e9})
+
+
+def test_a_server_that_was_taken_for_a_card_is_said_with_what_joins_it() -> None:
+    """A server that is named is taken as it is."""
+    card, bridged, server = (shipped_profile(name) for name in ("rtx_3090", "rtx_3090_x2_nvlink", "h100_x8"))
+    assert choice_text(server, [server]) == ""
+    assert choice_text(card, [bridged]) == (
+        "rtx_3090_x2_nvlink is taken for rtx_3090: two NVIDIA GeForce RTX 3090 with an NVLink bridge, on one processor"
+        "; `--hardware` also knows rtx_3090_x4 and rtx_3090_x8."
+    )

@@ -28,6 +28,9 @@ from vdnnsim.units import format_bytes
 
 _MOST_ROWS: Final = 12
 _CURVE: Final[Any] = {"linewidth": 4, "marker": "o", "markersize": 10, "zorder": 3}
+_STEEP: Final = 0.9
+"""Of the throughput before: less is drawn as a steep curve."""
+_WHITE: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 _NEAR: Final = 4
 """A capacity beyond so many times the longest bar is left out."""
 _LABEL_WIDTH: Final = 24
@@ -149,9 +152,18 @@ def _draw_rates(axes: Axes, rankings: Sequence[LayoutRanking]) -> None:
     axes.plot([each.gpus for each, _ in found], per_gpu, color=SERIES_COLORS[0], **_CURVE)
     axes.axhline(per_gpu[0], color=MUTED, linewidth=1.6, linestyle=(0, (3, 2)), zorder=1)
     axes.set_ylim(0, 1.35 * max(per_gpu))
-    for (each, rate), text in zip(found, rate_cells(per_gpu), strict=True):
+    befores = (per_gpu[0], *per_gpu)
+    for (each, rate), text, before in zip(found, rate_cells(per_gpu), befores, strict=False):
         label = f"{each.ranked[0].setup.layout or 'one GPU'}\n{text}, {percent(rate / per_gpu[0], 0)}"
-        write(axes, label, (each.gpus, rate), (0, 14), ha="center", va="bottom", fontsize=12, color=INK)
+        # The dashed line may pass behind it, and a steep curve to its left.
+        look: dict[str, Any] = {
+            "ha": "left" if rate < _STEEP * before else "center",
+            "va": "bottom",
+            "fontsize": 12,
+            "color": INK,
+            "bbox": _WHITE,
+        }
+        write(axes, label, (each.gpus, rate), (0, 14), **look)
     for each in rankings:
         if not each.ranked:
             write(axes, "does not fit", (each.gpus, 0), (0, 10), ha="center", va="bottom", fontsize=12, color=MUTED)
