@@ -9,9 +9,7 @@ with the FLOPs and the compulsory traffic of the step. Matrix products reach a f
 weight update, streams through memory. Layers of equal shape are computed once.
 
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
-Known limitations: the traffic is that of perfect caches. An RNN of a built network is timed as one product over all its
-steps, though each step must wait for the one before it (`vdnnsim.cost.recurrent`, of captured models); short batches
-take longer.
+Known limitation: the traffic is that of perfect caches.
 """
 
 from collections.abc import Hashable, Mapping

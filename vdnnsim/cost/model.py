@@ -22,16 +22,19 @@ from vdnnsim.cost.machine import peak_roofline
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.recurrent import recurrent_cost
 from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import RecurrentWork
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.sequences import Lstm
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import file_name, not_one_of
 from vdnnsim.hardware.profile import Profile, load_profile
-from vdnnsim.hardware.server import MeasuredKernels, Server
+from vdnnsim.hardware.server import MeasuredKernels, Origin, Server
 from vdnnsim.units import ElementType
 
 _PARAMETER: Final = re.compile(r"cost_model(?:\.|: ')?(?P<key>\w*)")
@@ -120,12 +123,12 @@ class ServerCosts(CostModel):
         if isinstance(workload, CapturedWorkload):
             return self._captured(workload)
         model, gap = self._model(workload.element_type)
-        table = model.table(workload)
+        table = _built_table(model, workload)
         gap = _joined(gap, table.gap)
         if half is None:
             return replace(table, gap=gap)
         narrow, narrow_gap = self._narrow(half)
-        layers, narrow_table = workload.graph.layers, narrow.table(workload)
+        layers, narrow_table = workload.graph.layers, _built_table(narrow, workload)
         kernels = {
             (layer, phase): (narrow_table if workload.arithmetic_type(layers[layer], phase) is half else table).options(
                 layer, phase
@@ -207,6 +210,25 @@ class ServerCosts(CostModel):
         model = KINDS[server.cost_model_kind](server)
         peak_roofline(server, element_type)
         return model, gap
+
+
+def _built_table(machine: MachineCosts, workload: Workload) -> CostTable:
+    """Return the costs of a built network, whose recurrent layers run step by step where they were not measured."""
+    table = machine.table(workload)
+    chains = {
+        (layer.index, phase): (recurrent_cost(machine, workload.arithmetic_type(layer, phase), work),)
+        for layer in workload.graph.layers
+        for phase in workload.phases(layer)
+        if (work := _recurrent_work(workload, layer, phase)) is not None
+        and table.fastest(layer.index, phase).origin is not Origin.MEASURED
+    }
+    return replace(table, kernels={**table.kernels, **chains}) if chains else table
+
+
+def _recurrent_work(workload: Workload, layer: Layer, phase: Phase) -> RecurrentWork | None:
+    if not isinstance(layer.operator, Lstm) or phase is Phase.UPDATE:
+        return None
+    return layer.operator.recurrent_work(layer.in_shapes[0], workload.part_size, is_backward=phase.is_backward)
 
 
 @lru_cache(maxsize=16)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import ClassVar, Final
 
 from vdnnsim.dnn.convolutional import product_work
+from vdnnsim.dnn.kernel_work import RecurrentWork
 from vdnnsim.dnn.operator import Arithmetic, Autocast, Lookup, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes
 
@@ -214,4 +215,16 @@ class Lstm(Operator):
             saved_inputs=(0,),
             saved_outputs=(0,),
             statistics=Statistics(5 * self.cells * x.steps + 2 * self.cells * (rule is SavingRule.AUTOGRAD)),
+        )
+
+    def recurrent_work(self, x: MapShape, batch_size: int, *, is_backward: bool) -> RecurrentWork:
+        return RecurrentWork(
+            steps=x.steps,
+            rows=batch_size * x.steps,
+            input_size=x.elements // x.steps,
+            hidden_size=self.cells,
+            layers=1,
+            gates=4,
+            is_backward=is_backward,
+            of_weights=is_backward,
         )

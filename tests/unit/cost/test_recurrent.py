@@ -26,14 +26,17 @@ from vdnnsim.cost.table import RECURRENT, KernelWork
 from vdnnsim.dnn.captured_sizes import Quantity, interpolated
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.kernel_work import RecurrentWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.sequences import Linear, Lstm
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.units import MIB, ElementType
+from vdnnsim.units import MIB, ElementType, Precision
 
-F32 = ElementType.FLOAT32
+F32, BF16 = ElementType.FLOAT32, ElementType.BFLOAT16
 SERVER = server_with({"launch_overhead_s": 1.0})
 LSTM = RecurrentWork(steps=5, rows=10, input_size=3, hidden_size=1, layers=1, gates=4)
 
@@ -124,6 +127,22 @@ def test_a_modern_card_multiplies_in_tf32_and_from_its_l2() -> None:
 
     assert step_s(2048) > 64 * MIB / 3.35e12
     assert 2 * 3.299e-6 < step_s(512) < 5 * 3.299e-6
+
+
+@pytest.mark.parametrize(("precision", "element_type"), [(Precision.FLOAT32, F32), (Precision.AMP_BFLOAT16, BF16)])
+def test_a_built_layer_takes_what_a_captured_one_does(precision: Precision, element_type: ElementType) -> None:
+    """Of 2 sequences of 5 steps with 4 features, and 16 cells, in the type in which autocast computes."""
+    net = GraphBuilder("lstm", MapShape(4, steps=5))
+    layer = net.layer("lstm", Lstm(16), net.layer("fc", Linear(4), 0))
+    workload = Workload.in_precision(net.build(layer), 2, precision, Optimizer.SGD)
+    server = shipped_server("h100_sxm")
+    table = ServerCosts(server).table(workload)
+    number = next(each.index for each in workload.graph.layers if each.name == "lstm")
+    work = RecurrentWork(steps=5, rows=10, input_size=4, hidden_size=16, layers=1, gates=4)
+    costs = ServerCosts(server).of_type(element_type)
+    assert table.options(number, Phase.FORWARD) == (recurrent_cost(costs, element_type, work),)
+    work = changed(work, is_backward=True, of_weights=True)
+    assert table.options(number, Phase.BACKWARD) == (recurrent_cost(costs, element_type, work),)
 
 
 def recurrent(tokens: int, batch: int = 2) -> CapturedStep:
