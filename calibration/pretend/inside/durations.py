@@ -3,13 +3,14 @@
     max(FLOPs / arithmetic rate, bytes / rate of DRAM) + overhead of each kernel
 
 FLOPs are those of `torch.utils.flop_counter`, bytes those of the tensors that an operator reads and writes, each once.
-Of Triton's kernels only bytes are known (`compiled`).
+Of Triton's kernels only bytes are known (`compiled`). Recurrent layers are a chain of kernels (`recurrent`).
 Copies to and from the host are timed by the runtime.
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -19,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from .compiled import timed_kernels
 from .driver import Driver
+from .recurrent import recurrent_seconds
 
 _TYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _SPARSE_READS = frozenset(
@@ -30,6 +32,7 @@ _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "normal_", "uniform_", "_for
 _OF_CUDNN = ("cudnn", "batch_norm", "ctc_loss")
 """Parts of names of operators without FLOPs that call cuDNN, whose kernels are not counted as launches."""
 _CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "convolution_backward"))
+_RECURRENT = frozenset(("_cudnn_rnn", "_cudnn_rnn_backward"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,35 +129,32 @@ class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         operands: list[torch.Tensor],
     ) -> float:
         name = func.overloadpacket.__name__
+        if name in _RECURRENT:
+            positional = zip((each.name for each in func._schema.arguments), args, strict=False)  # noqa: SLF001  # its only form
+            given = {**dict(positional), **names}
+            # The caller adds a launch for the operator, which is the first of the chain.
+            chain_s = recurrent_seconds(given, partial(self._kernel_s, self._flop_per_s(name, operands)))
+            return chain_s - self._rates.kernel_overhead_s
         counted: Callable[..., int] | None = flop_registry.get(func.overloadpacket)
         flop = 0 if counted is None else counted(*args, **names, out_val=output)
-        if name == "_cudnn_rnn":
-            flop = _recurrent_flop(args)
-        elif name == "_cudnn_rnn_backward":
-            flop = 2 * _recurrent_flop(args)
         arithmetic = self._flop_per_s(name, operands) if flop else 1.0
         return max(flop / arithmetic, _moved_bytes(func, args, names, output) / self._rates.dram_bytes_per_s)
+
+    def _kernel_s(self, flop_per_s: float, flop: int, nbytes: int) -> float:
+        return max(flop / flop_per_s, nbytes / self._rates.dram_bytes_per_s) + self._rates.kernel_overhead_s
 
     def _flop_per_s(self, name: str, operands: list[torch.Tensor]) -> float:
         convolves = name in _CONVOLUTIONS
         rates = self._rates.convolution_flop_per_s if convolves else self._rates.product_flop_per_s
         element_type = _TYPES.get(operands[0].dtype, "float32")
-        if element_type == "float32" and _may_be_tf32(convolves=convolves):
+        if element_type == "float32" and _may_be_tf32(of_cudnn=convolves or name in _RECURRENT):
             element_type = "tf32"
         return rates.get(element_type, rates["float32"])
 
 
-def _may_be_tf32(*, convolves: bool) -> bool:
+def _may_be_tf32(*, of_cudnn: bool) -> bool:
     settings = torch._C  # noqa: SLF001  # the public ones raise where their old and new names were mixed
-    return bool(settings._get_cudnn_allow_tf32() if convolves else settings._get_cublas_allow_tf32())  # noqa: SLF001
-
-
-def _recurrent_flop(args: tuple[Any, ...]) -> int:
-    """Return the FLOPs of all layers: each weight is multiplied at each step of each sequence."""
-    inputs, weights = args[0], args[1]
-    steps: int = inputs.numel() // inputs.shape[-1]
-    multiplied: int = sum(each.numel() for each in weights if each.dim() > 1)
-    return 2 * steps * multiplied
+    return bool(settings._get_cudnn_allow_tf32() if of_cudnn else settings._get_cublas_allow_tf32())  # noqa: SLF001
 
 
 def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mapping[str, Any], output: object) -> int:

@@ -1,14 +1,20 @@
 """Operators on tensors without data, `meta`, of which PyTorch knows shapes as it does on a GPU; times by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
 import torch
 from torch.nn import functional
 
+from calibration.capture.cuda.recurrent import recurrent_work
 from calibration.pretend.inside.driver import Driver
-from calibration.pretend.inside.durations import OperatorTimes, Rates, _recurrent_flop
+from calibration.pretend.inside.durations import OperatorTimes, Rates
+from tests.toy import server_with
+from vdnnsim.cost.recurrent import recurrent_cost
+from vdnnsim.cost.roofline import RooflineCosts
+from vdnnsim.units import ElementType
 
 RATES = Rates(
     convolution_flop_per_s={"float32": 2e12, "tf32": 4e12, "float16": 8e12},
@@ -116,7 +122,24 @@ def test_copies_between_host_and_device_are_left_to_the_runtime(driver: FakeDriv
     assert times.seconds == {}
 
 
-def test_a_recurrent_network_multiplies_each_weight_once_a_step() -> None:
-    """5 steps of 2 sequences meet 3 x 4 and 4 x 4 weights: 2 x 10 x 28 FLOPs; biases are none."""
-    weights = [empty(4, 3), empty(4, 4), empty(4), empty(4)]
-    assert _recurrent_flop((empty(5, 2, 3), weights)) == 560
+@pytest.mark.parametrize("options", [{"num_layers": 3}, {"num_layers": 2, "bidirectional": True}, {"proj_size": 3}])
+@pytest.mark.parametrize("mask", [None, (True, False, False, False), (True, True, True, True)])
+def test_recurrent_layers_last_as_in_a_replay(
+    driver: FakeDriver, options: dict[str, int], mask: tuple[bool, ...] | None
+) -> None:
+    """5 steps of 4 sequences of 6 features, 8 cells, by `vdnnsim.cost.recurrent` on a GPU of the same rates in TF32.
+
+    The operator adds its launch, which is the first of the chain.
+    """
+    names = {"hidden_size": 8, "proj_size": 0, "num_layers": 1, "bidirectional": False, **options}
+    weights = [empty(*each.shape) for each in torch.nn.LSTM(6, **names).parameters()]
+    given: dict[str, object] = {"input": empty(5, 4, 6), "weight": weights, "batch_first": False, "batch_sizes": []}
+    given |= names if mask is None else {**names, "output_mask": mask}
+    operator = getattr(torch.ops.aten, "_cudnn_rnn" if mask is None else "_cudnn_rnn_backward").default
+    found = timed(driver)._seconds(operator, (), given, (), weights)  # noqa: SLF001 - `meta` has no cuDNN
+    flop_per_s = {ElementType.FLOAT32: RATES.product_flop_per_s["tf32"]}
+    server = server_with({"launch_overhead_s": RATES.kernel_overhead_s})
+    server = replace(server, gpu=replace(server.gpu, flop_per_s=flop_per_s, dram_bytes_per_s=RATES.dram_bytes_per_s))
+    work = recurrent_work(given, is_backward=mask is not None)
+    expected_s = recurrent_cost(RooflineCosts(server), ElementType.FLOAT32, work).seconds
+    assert found + RATES.kernel_overhead_s == pytest.approx(expected_s)
