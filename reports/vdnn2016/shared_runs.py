@@ -67,19 +67,19 @@ class SharedRuns(VdnnRuns):
 
     def result(self, network: str, batch_size: int, policy: str) -> PolicyResult:
         result = super().result(network, batch_size, policy)
-        self.shared.replays.setdefault(self._placed((network, batch_size), self._stated(policy)), result)
+        self.shared.replays.setdefault(self._placed((network, batch_size), self.policy(policy)), result)
         return result
 
     def _planned(self, case: NetworkBatch, policy: str) -> Planned:
-        stated = self._stated(policy)
+        stated = self.policy(policy)
         return self.shared.planned(self._asked(case, stated), self.simulator(*case), stated)
 
     def of_plan(self, network: str, batch_size: int, policy: str) -> PolicyResult:
         """A replay of the policy's plan on this machine or another, whose times do not count."""
-        placed = self._placed((network, batch_size), self._stated(policy))
+        placed = self._placed((network, batch_size), self.policy(policy))
         return self.shared.replays.get(placed) or self.result(network, batch_size, policy)
 
-    def _stated(self, label: str) -> Policy:
+    def policy(self, label: str) -> Policy:
         return labelled_policy(label, self._types, self.options.get(label.partition("(")[0], {}))
 
     def _asked(self, case: NetworkBatch, policy: Policy) -> Hashable:

@@ -81,6 +81,18 @@ def test_shared_plans_change_no_value(vdnn_runs: VdnnRuns) -> None:
     assert len(ways) < len(drawn)
 
 
+def test_passes_follow_the_options_of_a_reading(vdnn_runs: VdnnRuns) -> None:
+    """A pass without offload that judges itself by its own iteration is none(p), no more base(p)."""
+    claim, (layer_wise,) = (
+        CLAIMS["v-perf-11"],
+        [each for each in READINGS if each.name == "no_offload_pass: layer_wise"],
+    )
+
+    ((row,),) = [each.rows for each in compare_readings([claim], vdnn_runs, [layer_wise])]
+    assert row is not None
+    assert row.simulated.startswith("all(m); none(p); conv(p); all(p)")
+
+
 FEW_READINGS = [each for each in READINGS if each.name in ("prefetch_search: fig10_without_pool", "gpu_memory: whole")]
 FEW = ("v-uvm-1", "v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
 
