@@ -13,8 +13,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from vdnnsim.claims.check import ClaimRow
+from vdnnsim.claims.check import ClaimRow, Metrics
+from vdnnsim.claims.claim import Claim
 from vdnnsim.engine.garbage_collection import collect_rarely
+from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
@@ -37,6 +39,7 @@ class PaperReading:
 
 
 Reading = TypeVar("Reading", bound=PaperReading)
+Runs = TypeVar("Runs")
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -59,6 +62,14 @@ def read_readings(paper: str, kind: type[Reading]) -> tuple[Reading, ...]:
     return msgspec.yaml.decode(path.read_bytes(), type=tuple[kind, ...])  # type: ignore[valid-type]  # known at run time
 
 
+def checked(metrics: Metrics[Runs], claim: Claim, runs: Runs, hardware: str) -> ClaimRow | None:
+    """Return the row of a claim; None if a policy refuses, as page migration refuses memory with addresses."""
+    try:
+        return metrics.check(claim, runs, hardware)
+    except PolicyError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingEffect:
     """A row that a reading changes, with its default."""
@@ -74,7 +85,7 @@ class ReadingEffect:
 
 @dataclass(frozen=True, slots=True)
 class ReadingRows(Generic[Reading]):
-    """All claims under one reading; None if a policy refuses it, as page migration refuses memory with addresses."""
+    """All claims under one reading; None where a policy refuses it."""
 
     reading: Reading
     rows: tuple[ClaimRow | None, ...]

@@ -9,27 +9,40 @@ correlates most with the claim's value: if the share is small and the correlatio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import correlation
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pandas import DataFrame, Series
 
-from reports.readings import PaperReading, ReadingRows, on_all_cores, read_readings
-from reports.vdnn2016.shared_runs import SharedPlans, SharedRuns
+from reports.readings import PaperReading, ReadingRows, checked, labelled_policy, on_all_cores, read_readings
 from vdnnsim.claims.check import ClaimRow, Value, is_met
-from vdnnsim.claims.claim import Claim, NetworkBatch
+from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.policies.interface import Policy
 
 SEED = 2016
 DRAWS = 60
 SPREAD = 0.20
 LINK = "link bandwidth"
-Asked = tuple[SharedRuns, Sequence[Claim]]
+
+
+@dataclass
+class ReadRuns(VdnnRuns):
+    """Replays under another reading.
+
+    Attributes:
+        options: of all runs of a policy, by its name.
+    """
+
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def policy(self, label: str) -> Policy:
+        return labelled_policy(label, self._types, self.options.get(label.partition("(")[0], {}))
 
 
 @dataclass(frozen=True)
@@ -45,14 +58,9 @@ class VdnnReading(PaperReading):
     metric_readings: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def replays_anew(self) -> bool:
-        """Whether other replays are needed, and not only other metrics."""
-        return (self.options, self.memory_model, self.pinned_memory) != ({}, MemoryModel.IDEAL, PinnedMemory.ARENA)
-
-    def runs(self, server: Server) -> SharedRuns:
+    def runs(self, server: Server) -> VdnnRuns:
         """Replays under this reading."""
-        return SharedRuns(server, self.memory_model, self.pinned_memory, options=self.options)
+        return ReadRuns(server, self.memory_model, self.pinned_memory, options=self.options)
 
     def read(self, claim: Claim) -> Claim:
         """A claim under this reading."""
@@ -66,23 +74,18 @@ READINGS: Final = read_readings("vdnn2016", VdnnReading)
 
 def compare_readings(
     claims: Sequence[Claim],
-    runs: VdnnRuns,
+    server: Server,
     readings: Sequence[VdnnReading] = READINGS,
     progress: Callable[[str], object] = str,
 ) -> tuple[ReadingRows[VdnnReading], ...]:
-    """Check every claim under every reading; `runs` are those by default, which serve where only metrics differ."""
-    hardware = runs.server.name
-    anew = [each for each in readings if each.replays_anew]
-    found = values_on([(each.runs(runs.server), [each.read(claim) for claim in claims]) for each in anew], progress)
-    replayed = dict(zip((each.name for each in anew), found, strict=True))
+    """Check every claim under every reading."""
+    rows = on_all_cores(partial(_rows, claims, server), readings, progress)
+    return tuple(map(ReadingRows, readings, rows))
 
-    def row(reading: VdnnReading, number: int) -> ClaimRow | None:
-        claim = reading.read(claims[number])
-        values = replayed.get(reading.name)
-        value = METRICS.simulate(claim, runs, hardware) if values is None else values[number]
-        return None if value is None else METRICS.row(claim, value, hardware)
 
-    return tuple(ReadingRows(each, tuple(row(each, number) for number in range(len(claims)))) for each in readings)
+def _rows(claims: Sequence[Claim], server: Server, reading: VdnnReading) -> tuple[ClaimRow | None, ...]:
+    runs = reading.runs(server)
+    return tuple(checked(METRICS, reading.read(claim), runs, server.name) for claim in claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +131,17 @@ def sensitivity(
 ) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    drawn = values_on([(SharedRuns(perturbed(server, each)), claims) for each in factors], progress)
-    return tuple(_summarize(claim, list(values), factors) for claim, *values in zip(claims, *drawn, strict=True))
+    drawn = on_all_cores(partial(_values, claims), [perturbed(server, each) for each in factors], progress)
+    return tuple(_summarize(claim, values, factors) for claim, *values in zip(claims, *drawn, strict=True))
 
 
-def _summarize(claim: Claim, values: list[Value | None], factors: Sequence[Mapping[str, float]]) -> Sensitivity:
-    met = sum(value is not None and is_met(claim, value) for value in values) / len(values)
+def _values(claims: Sequence[Claim], server: Server) -> list[Value]:
+    runs = VdnnRuns(server)
+    return [METRICS.simulate(claim, runs, server.name) for claim in claims]
+
+
+def _summarize(claim: Claim, values: Sequence[Value], factors: Sequence[Mapping[str, float]]) -> Sensitivity:
+    met = sum(is_met(claim, value) for value in values) / len(values)
     numbers = [value for value in values if isinstance(value, float)]
     if len(numbers) < len(values):
         return Sensitivity(claim, met, None, None, None, None)
@@ -144,44 +152,3 @@ def _summarize(claim: Claim, values: list[Value | None], factors: Sequence[Mappi
     correlations = {str(name): correlation(of_factor, ranks) for name, of_factor in by_name.items()}
     driver = max(correlations, key=lambda name: abs(correlations[name]))
     return Sensitivity(claim, met, min(numbers), max(numbers), driver, correlations[driver])
-
-
-def values_on(asked: Sequence[Asked], progress: Callable[[str], object] = str) -> list[list[Value | None]]:
-    """Return the values of each machine's claims, in their units; None if a policy refuses.
-
-    A network is planned and placed once for all machines that rank its algorithms alike, and forgotten before the next.
-    """
-    networks = dict.fromkeys(each for _, claims in asked for claim in claims for each in METRICS.networks(claim))
-    # The last are the deepest, which take longest and so begin first.
-    order = list(reversed(networks))
-    answers = dict(zip(order, on_all_cores(_of_network, [(each, asked) for each in order], progress), strict=True))
-    return [
-        [
-            None if None in found else METRICS.together(claim, found)
-            for number, claim in enumerate(claims)
-            for found in [[answers[each][machine][number] for each in METRICS.networks(claim)]]
-        ]
-        for machine, (_, claims) in enumerate(asked)
-    ]
-
-
-def _of_network(work: tuple[NetworkBatch, Sequence[Asked]]) -> list[dict[int, Any]]:
-    """Return by machine the values of a network for its claims, by their position."""
-    network, asked = work
-    shared = SharedPlans()
-    return [
-        {
-            number: _answer(claim, runs, network)
-            for runs in [replace(each, shared=shared)]
-            for number, claim in enumerate(claims)
-            if network in METRICS.networks(claim)
-        }
-        for each, claims in asked
-    ]
-
-
-def _answer(claim: Claim, runs: VdnnRuns, network: NetworkBatch) -> Any:  # noqa: ANN401  # of its metric
-    try:
-        return METRICS.of_one(claim, runs, runs.server.name, network)
-    except PolicyError:
-        return None

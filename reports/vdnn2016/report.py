@@ -84,8 +84,8 @@ def paper_report(
     """Return the content of every file of the report by its name; `profiles` has the file of its one machine."""
     (profile,) = profiles
     figures = paper_figures(runs)
-    compared = compare_readings(file.claims, runs, readings, lambda line: progress(f"other readings: network {line}"))
-    drawn = sensitivity(file.claims, runs.server, draws, lambda line: progress(f"draws: network {line}"))
+    compared = compare_readings(file.claims, runs.server, readings, lambda line: progress(f"other readings: {line}"))
+    drawn = sensitivity(file.claims, runs.server, draws, lambda line: progress(f"draws: {line}"))
     fit_rows = read_fit_rows(profile.with_suffix(".fit.csv"))
     machine = Machine.of_server(runs.server, ElementType.FLOAT32)
     paging = list(paging_costs(runs))

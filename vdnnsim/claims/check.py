@@ -139,20 +139,14 @@ class Metrics(Generic[Runs]):
 
     def simulate(self, claim: Claim, runs: Runs, hardware: str) -> Value:
         """Return the number of the replay, in the claim's unit."""
-        return self.together(claim, [self.of_one(claim, runs, hardware, each) for each in self.networks(claim)])
-
-    def of_one(self, claim: Claim, runs: Runs, hardware: str, network: NetworkBatch) -> Any:  # noqa: ANN401  # of its metric
-        return self.named[claim.metric].of_one(runs, _on(claim, hardware), network)
-
-    def together(self, claim: Claim, found: Sequence[Any]) -> Value:
-        """Return the values of a claim's networks as one, in its unit."""
-        of_all = self.named[claim.metric].of_all
-        if of_all is not None:
-            return of_all(self.networks(claim), found)
+        metric, networks = self.named[claim.metric], self.networks(claim)
+        found = [metric.of_one(runs, _on(claim, hardware), each) for each in networks]
+        if metric.of_all is not None:
+            return metric.of_all(networks, found)
         if claim.over is not None:
             return AGGREGATES[claim.over][1](found) / FACTORS[claim.unit]
         (value,) = found
-        return value if isinstance(value, str) else value / FACTORS[claim.unit]
+        return value if isinstance(value, str) else float(value / FACTORS[claim.unit])
 
     def networks(self, claim: Claim) -> tuple[NetworkBatch, ...]:
         if isinstance(claim.networks, str):

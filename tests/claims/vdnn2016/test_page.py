@@ -7,9 +7,8 @@ from io import StringIO
 import msgspec
 import pytest
 
-from reports.vdnn2016.readings import LINK, READINGS, compare_readings, draw_factors, perturbed, sensitivity, values_on
+from reports.vdnn2016.readings import LINK, READINGS, compare_readings, draw_factors, perturbed, sensitivity
 from reports.vdnn2016.report import paper_report
-from reports.vdnn2016.shared_runs import SharedRuns, ranks
 from tests.toy import ROOT, TOY_SERVER
 from vdnnsim.claims.claim import Claim, read_claims
 from vdnnsim.claims.vdnn2016.metrics import METRICS
@@ -57,28 +56,12 @@ def test_readings_move_their_claims_alone(vdnn_runs: VdnnRuns) -> None:
     claims = [_short(CLAIMS[each]) for each in ("v-vm-1", "v-vm-2", "v-vm-10")]
     rows = [METRICS.check(claim, vdnn_runs, vdnn_runs.server.name) for claim in claims]
 
-    compared = compare_readings(claims, vdnn_runs, FEW_READINGS)
+    compared = compare_readings(claims, vdnn_runs.server, FEW_READINGS)
     by_name = {each.reading.name: {effect.default.id for effect in each.effects(rows)} for each in compared}
     assert by_name["prefetch_search: fig10_without_pool"] >= {"v-vm-1"}
     assert by_name["gpu_memory: whole"] == {"v-vm-10"}
     assert all("v-vm-2" not in moved for moved in by_name.values())
     assert len(by_name) == 2
-
-
-@pytest.mark.usefixtures("in_this_process")
-def test_shared_plans_change_no_value(vdnn_runs: VdnnRuns) -> None:
-    """Under twelve draws AlexNet's algorithms rank in few ways; all of its rows are those of a machine alone."""
-    asked = [claim for claim in CLAIMS.values() if claim.networks == ("alexnet(128)",)]
-    drawn = [perturbed(vdnn_runs.server, factors) for factors in draw_factors(vdnn_runs.server, 12)]
-
-    shared = values_on([(SharedRuns(server), asked) for server in drawn])
-
-    for server, values in zip(drawn, shared, strict=True):
-        alone = VdnnRuns(server)
-        for claim, value in zip(asked, values, strict=True):
-            assert value == METRICS.simulate(claim, alone, server.name), claim.id
-    ways = {ranks(VdnnRuns(server).simulator("alexnet", 128).costs) for server in drawn}
-    assert len(ways) < len(drawn)
 
 
 def test_passes_follow_the_options_of_a_reading(vdnn_runs: VdnnRuns) -> None:
@@ -88,7 +71,7 @@ def test_passes_follow_the_options_of_a_reading(vdnn_runs: VdnnRuns) -> None:
         [each for each in READINGS if each.name == "no_offload_pass: layer_wise"],
     )
 
-    ((row,),) = [each.rows for each in compare_readings([claim], vdnn_runs, [layer_wise])]
+    ((row,),) = [each.rows for each in compare_readings([claim], vdnn_runs.server, [layer_wise])]
     assert row is not None
     assert row.simulated.startswith("all(m); none(p); conv(p); all(p)")
 

@@ -32,12 +32,12 @@ PAPER_CAPACITY_BYTES = 12 * GIB
 
 def baseline_bytes(runs: VdnnRuns, case: NetworkBatch) -> float:
     """The network-wide allocation of the baseline, whole network."""
-    return runs.of_plan(*case, ORACLE).metrics.allocated_bytes
+    return runs.result(*case, ORACLE).metrics.allocated_bytes
 
 
 def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Reduction of the mean over layer steps of feature extraction against the whole baseline."""
-    return 1 - runs.of_plan(*case, policy).metrics.feature_step_mean_allocated_bytes / baseline_bytes(runs, case)
+    return 1 - runs.result(*case, policy).metrics.feature_step_mean_allocated_bytes / baseline_bytes(runs, case)
 
 
 def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -65,7 +65,7 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
         layers = [layer for layer in simulator.workload.graph.layers if not layer.in_place]
         needs = [(training_bytes(simulator.workload, kernels, layer).total, layer.stage) for layer in layers]
         return sum(n for n, stage in needs if stage is Stage.FEATURES) / sum(n for n, _ in needs)
-    trace = runs.of_plan(*case, ORACLE).trace
+    trace = runs.result(*case, ORACLE).trace
     allocated = [trace.plan.buffers[change.buffer] for change in trace.memory if change.delta_bytes > 0]
     counted = [b for b in allocated if reading == "baseline" or b.kind is not BufferKind.WEIGHT_GRADIENT]
     return sum(b.nbytes for b in counted if features_only(b)) / sum(b.nbytes for b in counted)
@@ -74,17 +74,17 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
 def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) -> float:
     """Peak of GPU memory: `whole`, or `features_weights_once`, without classifier and dW."""
     if reading == "whole":
-        return runs.of_plan(*case, policy).metrics.allocated_bytes
+        return runs.result(*case, policy).metrics.allocated_bytes
 
     def counted(buffer: Buffer) -> bool:
         return features_only(buffer) and buffer.kind is not BufferKind.WEIGHT_GRADIENT
 
-    return maximum_bytes(runs.of_plan(*case, policy).trace, counted)
+    return maximum_bytes(runs.result(*case, policy).trace, counted)
 
 
 def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of pinned host memory in all memory of a policy, GPU memory at its peak."""
-    metrics = runs.of_plan(*case, policy).metrics
+    metrics = runs.result(*case, policy).metrics
     return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.allocated_bytes)
 
 
@@ -173,7 +173,7 @@ def _metric(words: str, compute: Callable[[VdnnRuns, NetworkBatch, Claim], Any],
 
 
 def _max_memory(runs: VdnnRuns, case: NetworkBatch, claim: Claim) -> float:
-    return runs.of_plan(*case, claim.policy).metrics.allocated_bytes
+    return runs.result(*case, claim.policy).metrics.allocated_bytes
 
 
 def _best(
@@ -188,14 +188,14 @@ _NAMED: Final[Mapping[str, Metric]] = {
     "copy_bandwidth": _metric("rate of pinned copies", lambda r, c, q: copy_bandwidth(r, c, q.policy)),
     "max_memory": _metric("maximum memory", _max_memory),
     "unused_share": _metric("share that no single layer uses", lambda r, c, _: unused_share(r, c)),
-    "fits": _metric("fits", lambda r, c, q: "yes" if r.of_plan(*c, q.policy).fits else "no"),
+    "fits": _metric("fits", lambda r, c, q: "yes" if r.result(*c, q.policy).fits else "no"),
     "feature_max_memory": _metric(
-        "maximum memory, feature extraction", lambda r, c, q: r.of_plan(*c, q.policy).metrics.feature_allocated_bytes
+        "maximum memory, feature extraction", lambda r, c, q: r.result(*c, q.policy).metrics.feature_allocated_bytes
     ),
-    "offloaded": _metric("offloaded per iteration", lambda r, c, q: r.of_plan(*c, q.policy).metrics.offloaded_bytes),
+    "offloaded": _metric("offloaded per iteration", lambda r, c, q: r.result(*c, q.policy).metrics.offloaded_bytes),
     "max_reduction": _metric(
         "reduction of maximum memory",
-        lambda r, c, q: 1 - r.of_plan(*c, q.policy).metrics.feature_allocated_bytes / baseline_bytes(r, c),
+        lambda r, c, q: 1 - r.result(*c, q.policy).metrics.feature_allocated_bytes / baseline_bytes(r, c),
     ),
     "mean_reduction": _metric("reduction of mean memory", lambda r, c, q: mean_reduction(r, c, q.policy)),
     "best_mean_reduction": _metric("largest reduction of mean memory", _best(mean_reduction)),

@@ -10,10 +10,9 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, make_plans
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
-from vdnnsim.scenario.simulator import Planned, Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.largest_batch import PlacedTrials
 
 CONVENTIONAL: tuple[NetworkBatch, ...] = (
@@ -43,35 +42,25 @@ class VdnnRuns:
     @cached_method
     def simulator(self, network: str, batch_size: int) -> Simulator:
         """The workload of a network with its costs on this machine."""
-        return Simulator.of(self._workload((network, batch_size)), self.server, self.memory_model, self.pinned_memory)
-
-    def _workload(self, case: NetworkBatch) -> Workload:
-        return Workload(build_network(case[0]), case[1])
+        workload = Workload(build_network(network), batch_size)
+        return Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
 
     def policy(self, label: str) -> Policy:
         return resolve_policy(label, self._types)
 
     @cached_method
     def result(self, network: str, batch_size: int, policy: str) -> PolicyResult:
-        """The replay of a policy; `base(p)` is the oracular baseline."""
+        """The replay of a policy; `base(p)` is the oracular baseline.
+
+        Its trials are only placed: durations decide no plan of the paper.
+        """
         oracle = None if policy == ORACLE else self.oracle(network, batch_size).metrics
-        (result,) = self.simulator(network, batch_size).outcome(self._planned((network, batch_size), policy), oracle)
+        simulator, stated = self.simulator(network, batch_size), self.policy(policy)
+        setting = replace(simulator.setting(), known_trials=PlacedTrials(simulator))
+        placed = simulator.placed(simulator.ready(make_plans(stated, setting), stated.label))
+        (result,) = simulator.outcome(placed, oracle)
         return result
-
-    def _planned(self, case: NetworkBatch, policy: str) -> Planned:
-        simulator = self.simulator(*case)
-        return simulator.placed(plans_of(simulator, self.policy(policy)))
-
-    def of_plan(self, network: str, batch_size: int, policy: str) -> PolicyResult:
-        """A replay of the policy's plan, whose times do not count."""
-        return self.result(network, batch_size, policy)
 
     def oracle(self, network: str, batch_size: int) -> PolicyResult:
         """The oracular baseline: base(p) in unlimited memory."""
         return self.result(network, batch_size, ORACLE)
-
-
-def plans_of(simulator: Simulator, policy: Policy) -> tuple[TrainingPlan, ...]:
-    """Return the plans of a policy, whose trials are only placed: durations decide no plan of the paper."""
-    setting = replace(simulator.setting(), known_trials=PlacedTrials(simulator))
-    return simulator.ready(make_plans(policy, setting), policy.label)
