@@ -10,7 +10,7 @@ that double. GeePS, vDNN and all others use one pool.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from vdnnsim.claims.cached_method import cached_method
 from vdnnsim.claims.slower_machine import slower_machine
@@ -72,14 +72,6 @@ class Memory:
     fits: bool
 
 
-class _Placed(NamedTuple):
-    """Sizes of a placement."""
-
-    pool_bytes: int
-    host_bytes: int
-    handles: int
-
-
 @dataclass
 class LayrubRuns:
     """Cached replays, on machines by the names of their profiles."""
@@ -126,19 +118,14 @@ class LayrubRuns:
         return _at_pace(plan, case.slowdown) if policy.startswith("layrub") else plan
 
     @cached_method
-    def _placed(self, alone: LayrubCase, policy: str) -> _Placed:
-        plan = self.plan(alone, policy)
-        placement = place_in(self.simulator(alone), plan, pool_of(policy))
-        return _Placed(placement.pool_bytes, placement.host_bytes, plan.handles)
-
     def memory(self, case: LayrubCase, policy: str) -> Memory:
-        simulator = self.simulator(case)
-        placed, gpu = self._placed(replace(case, slowdown=1.0, gpus=1), policy), simulator.server.gpu
+        simulator, plan = self.simulator(case), self.plan(case, policy)
+        placement, gpu = place_in(simulator, plan, pool_of(policy)), simulator.server.gpu
         if policy == "memonger":
             gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
-        runtime = placed.pool_bytes + gpu.framework_bytes(placed.handles)
+        runtime = placement.pool_bytes + gpu.framework_bytes(plan.handles)
         # The system takes its memory before or in its first iteration, so the sum decides.
-        fits = runtime <= gpu.memory_bytes and placed.host_bytes <= simulator.limits.host_bytes
+        fits = runtime <= gpu.memory_bytes and placement.host_bytes <= simulator.limits.host_bytes
         return Memory(runtime, fits=fits)
 
     @cached_method
