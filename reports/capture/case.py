@@ -69,11 +69,11 @@ def images(side: int, channels: int = 3, batch: int = 2) -> Callable[[], Argumen
     return lambda: ((torch.randn(batch, channels, side, side),), {})
 
 
-def tokens(length: int, vocabulary: int = 1000, *, labels: bool = True) -> Callable[[], Arguments]:
+def tokens(length: int) -> Callable[[], Arguments]:
     """Return what makes two sequences of ids, with themselves as labels."""
 
     def make() -> Arguments:
-        ids = torch.randint(3, vocabulary, (2, length))
-        return (), {"input_ids": ids, **({"labels": ids.clone()} if labels else {})}
+        ids = torch.randint(3, 1000, (2, length))
+        return (), {"input_ids": ids, "labels": ids.clone()}
 
     return make

@@ -182,8 +182,8 @@ def _steps(width: int = 64) -> Callable[[], Arguments]:
     return lambda: ((torch.randn(24, 8, width),), {})
 
 
-def _ids(length: int = 64) -> Callable[[], Arguments]:
-    return lambda: ((torch.randint(1, 500, (4, length)),), {})
+def _ids() -> Arguments:
+    return (torch.randint(1, 500, (4, 64)),), {}
 
 
 def _stack(*layers: nn.Module) -> nn.Module:
@@ -237,12 +237,12 @@ def cases() -> Iterator[Case]:
     )
     for how in ("", "non-reentrant", "reentrant", "every second"):
         name = f"GPT{', checkpointed, ' if how else ''}{how}"
-        yield own(name, make_model=partial(Gpt, how), make_inputs=_ids())
-    yield own("GPT, amp_bfloat16", make_model=Gpt, make_inputs=_ids(), precision=mixed)
-    yield own("GPT, two micro-batches, amp_bfloat16", make_model=Gpt, make_inputs=_ids(), precision=mixed, accumulate=2)
+        yield own(name, make_model=partial(Gpt, how), make_inputs=_ids)
+    yield own("GPT, amp_bfloat16", make_model=Gpt, make_inputs=_ids, precision=mixed)
+    yield own("GPT, two micro-batches, amp_bfloat16", make_model=Gpt, make_inputs=_ids, precision=mixed, accumulate=2)
     yield own("U-Net", make_model=UNet, make_inputs=images(64))
     yield own("U-Net, amp_bfloat16", make_model=UNet, make_inputs=images(64), precision=mixed)
-    yield own("embedding bag", make_model=Bag, make_inputs=_ids())
+    yield own("embedding bag", make_model=Bag, make_inputs=_ids)
     depthwise = lambda: _stack(nn.Conv2d(3, 24, 1), nn.Conv2d(24, 24, 3, padding=1, groups=24), nn.Hardswish())  # noqa: E731
     yield own("depthwise convolutions", make_model=depthwise, make_inputs=images(48))
     norms = lambda: _stack(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.PReLU(), nn.InstanceNorm2d(16), nn.AvgPool2d(2))  # noqa: E731

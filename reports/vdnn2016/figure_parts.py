@@ -51,10 +51,10 @@ def beside_the_paper(groups: Sequence[str], stated: Sequence[float], replayed: S
     return Panel(tuple(groups), tuple(Slot.of(*each) for each in both), axis)
 
 
-def bytes_axis(label: str, values: Sequence[float], top: float = 0.0) -> Axis:
+def bytes_axis(label: str, values: Sequence[float]) -> Axis:
     """An axis for sizes, one decimal."""
     scale = byte_scale(values)
-    return Axis(label, Scale(scale.unit, scale.factor, 1), top)
+    return Axis(label, Scale(scale.unit, scale.factor, 1))
 
 
 def capacity_level(runs: VdnnRuns) -> Level:

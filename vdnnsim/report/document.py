@@ -134,9 +134,9 @@ class Document:
     blocks: tuple[Block, ...]
 
 
-def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Block, ...]:
+def section(title: str, lines: Sequence[str]) -> tuple[Block, ...]:
     """Return a heading with a list of lines; nothing without lines."""
-    return (Heading(title, level), Bullets(tuple(lines))) if lines else ()
+    return (Heading(title), Bullets(tuple(lines))) if lines else ()
 
 
 def titled_table(title: str, table: Table | None, notes: Iterable[str], findings: Iterable[str]) -> Document:
