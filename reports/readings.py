@@ -18,8 +18,6 @@ from vdnnsim.claims.claim import Claim
 from vdnnsim.engine.garbage_collection import collect_rarely
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.policies.interface import Policy
-from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.report.result_table import csv_text
 
 
@@ -42,18 +40,6 @@ Reading = TypeVar("Reading", bound=PaperReading)
 Runs = TypeVar("Runs")
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-
-
-def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object]) -> Policy:
-    """Return the policy of a label, as `swap(p, interval=4)`, with other options.
-
-    Raises:
-        PolicyError: the label or an option is wrong.
-    """
-    stated = resolve_policy(label, types)
-    return (
-        resolve_policy({"policy": stated.name, **msgspec.to_builtins(stated), **options}, types) if options else stated
-    )
 
 
 def read_readings(paper: str, kind: type[Reading]) -> tuple[Reading, ...]:

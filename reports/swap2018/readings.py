@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from reports.readings import PaperReading, ReadingRows, checked, labelled_policy, on_all_cores, read_readings
+from reports.readings import PaperReading, ReadingRows, checked, on_all_cores, read_readings
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim
+from vdnnsim.claims.replays import labelled_policy
 from vdnnsim.claims.swap2018.runs import METRICS, Place, ServerRuns
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.hardware.server import Server
@@ -60,7 +61,7 @@ class ReadRuns(ServerRuns):
 
     def policy(self, label: str) -> Policy:
         name = label.partition("(")[0]
-        return labelled_policy(label, self._types, {**self.reading.options.get(name, {}), **self.reading.algorithms})
+        return labelled_policy(label, {**self.reading.options.get(name, {}), **self.reading.algorithms})
 
     def scenario(
         self, place: Place, network: str, batch_size: int, policies: tuple[str, ...], server: Server | None = None

@@ -16,9 +16,10 @@ from typing import Final
 import msgspec
 from pandas import DataFrame, Series
 
-from reports.readings import PaperReading, ReadingRows, checked, labelled_policy, on_all_cores, read_readings
+from reports.readings import PaperReading, ReadingRows, checked, on_all_cores, read_readings
 from vdnnsim.claims.check import ClaimRow, Value, is_met
 from vdnnsim.claims.claim import Claim
+from vdnnsim.claims.replays import labelled_policy
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
@@ -42,7 +43,7 @@ class ReadRuns(VdnnRuns):
     options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def policy(self, label: str) -> Policy:
-        return labelled_policy(label, self._types, self.options.get(label.partition("(")[0], {}))
+        return labelled_policy(label, self.options.get(label.partition("(")[0], {}))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.machines import shipped_server
-from vdnnsim.claims.slower_machine import slower_machine
+from vdnnsim.claims.replays import slower_machine
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from vdnnsim.claims.cached_method import cached_method
-from vdnnsim.claims.slower_machine import slower_machine
+from vdnnsim.claims.replays import cached_method, labelled_policy, slower_machine
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -26,8 +25,6 @@ from vdnnsim.plans.placement import Placement, needed_bytes, place_plan, place_u
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
-from vdnnsim.policies.interface import Policy
-from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.largest_batch import LargestBatch, largest_batches
@@ -77,7 +74,6 @@ class LayrubRuns:
     """Cached replays, on machines by the names of their profiles."""
 
     machines: Mapping[str, Server] = field(repr=False)
-    _types: PolicyTypes = field(default_factory=known_policies, repr=False)
     _plans: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
 
     @cached_method
@@ -112,7 +108,7 @@ class LayrubRuns:
             setting = replace(setting, known_limits=replace(setting.limits, model=pool_of(policy)))
             if len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[alone, policy] = self._policy(policy).plan(setting)
+            self._plans[alone, policy] = labelled_policy(policy).plan(setting)
         plan = self._plans[alone, policy]
         # Barriers take a share of the time of a kernel.
         return _at_pace(plan, case.slowdown) if policy.startswith("layrub") else plan
@@ -171,15 +167,12 @@ class LayrubRuns:
             name=case.network,
             workload=simulator.workload,
             server=simulator.server,
-            policies=(self._policy(policy),),
+            policies=(labelled_policy(policy),),
             memory_model=pool_of(policy),
             pinned_memory=PinnedMemory.ARENA,
         )
         (found,) = largest_batches(scenario)
         return found
-
-    def _policy(self, label: str) -> Policy:
-        return resolve_policy(label, self._types)
 
 
 def pool_of(policy: str) -> MemoryModel:

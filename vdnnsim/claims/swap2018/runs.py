@@ -7,20 +7,18 @@ ratios of policies, which are checked, are no input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from vdnnsim.claims.cached_method import cached_method
 from vdnnsim.claims.check import Metric, Metrics
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.slower_machine import slower_machine
+from vdnnsim.claims.replays import cached_method, labelled_policy, slower_machine
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy
-from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.largest_batch import LargestBatch, largest_batches
@@ -88,10 +86,9 @@ class ServerRuns:
     """Cached replays; a policy is given by its label, `swap(p, interval=4)`."""
 
     machines: Mapping[str, Server]
-    _types: PolicyTypes = field(default_factory=known_policies)
 
     def policy(self, label: str) -> Policy:
-        return resolve_policy(label, self._types)
+        return labelled_policy(label)
 
     def scenario(
         self, place: Place, network: str, batch_size: int, policies: tuple[str, ...], server: Server | None = None

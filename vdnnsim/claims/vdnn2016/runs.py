@@ -1,17 +1,16 @@
 """Replays of the vDNN paper: a network, batch size and policy on one machine, each computed once."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.claims.cached_method import cached_method
 from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.replays import cached_method, labelled_policy
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.interface import Policy, make_plans
-from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.largest_batch import PlacedTrials
 
@@ -37,7 +36,6 @@ class VdnnRuns:
     server: Server
     memory_model: MemoryModel = MemoryModel.IDEAL
     pinned_memory: PinnedMemory = PinnedMemory.ARENA
-    _types: PolicyTypes = field(default_factory=known_policies)
 
     @cached_method
     def simulator(self, network: str, batch_size: int) -> Simulator:
@@ -46,7 +44,7 @@ class VdnnRuns:
         return Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
 
     def policy(self, label: str) -> Policy:
-        return resolve_policy(label, self._types)
+        return labelled_policy(label)
 
     @cached_method
     def result(self, network: str, batch_size: int, policy: str) -> PolicyResult:
