@@ -1,6 +1,5 @@
 """Captures of requests: the program that a request describes, its captured step, and a comparison of two steps."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -16,7 +15,6 @@ import torch
 from calibration.capture import lora
 from calibration.capture.capture import capture, capture_batches
 from calibration.capture.hub_models import hub_model
-from calibration.capture.layouts import copied
 from calibration.capture.libraries import (
     NamedModel,
     library_version,
@@ -27,11 +25,12 @@ from calibration.capture.libraries import (
     unknown_name,
 )
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import Arguments, CaptureDevice, Program
+from calibration.capture.program import CaptureDevice, Program
 from calibration.capture.program_text import text_of_file, text_of_request
 from calibration.capture.request import LIBRARIES, Request
+from calibration.capture.request_inputs import RequestInputs, hint_of, refuse_unbatched
 from calibration.capture.transformers_models import configured_model, transformers_model, transformers_names
-from calibration.capture.user_code import inputs_maker, model_maker, sample_of
+from calibration.capture.user_code import model_maker, sample_of
 from vdnnsim.dnn.captured_step import CapturedStep, ProgramText
 from vdnnsim.dnn.training_loops import OPTIMIZERS
 from vdnnsim.errors import CaptureError
@@ -41,11 +40,6 @@ NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
     {"torchvision": torchvision_model, "timm": timm_model, "transformers": transformers_model}
 )
 """By library what makes a model of a name."""
-_OWN_INPUTS: Final = "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
-_OF_SHAPE: Final = re.compile(r"channel|\bdim|shape|size")
-"""Words of PyTorch for inputs that an operator does not take."""
-_IDS: Final = 2
-"""Token ids for a user's model, 0 and 1."""
 
 
 def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
@@ -85,25 +79,14 @@ def captured_together(requests: Iterable[Request]) -> Generator[CapturedStep]:
             for step in captures:
                 yield _completed(*asked[-1], step)
         except CaptureError as failure:
-            if len(asked) == 1 and request.image is not None and len(request.image) == 1:
-                hint = f"--image {request.image[0]} is one number a sample, expected CxHxW for an image, as 3x224x224"
+            hint = hint_of(failure, request, is_first=len(asked) == 1)
+            if hint:
                 raise CaptureError(f"{failure}; {hint}") from failure
-            if request.inputs is None and "required positional argument" in str(failure):
-                hint = "expected --inputs FILE.py:NAME, a function of the batch size that returns all arguments"
-                raise CaptureError(f"{failure}; {hint}") from failure
-            if request.tokens is not None and request.inputs is None and re.search(r"conv\d|convolution", str(failure)):
-                hint = "--tokens makes indices of tokens; for a model that reads images expected --image CxHxW"
-                raise CaptureError(f"{failure}; {hint}") from failure
-            sizes = request.image or ([request.tokens] if request.tokens else ())
-            if request.layout is not None and request.layout.tensor > 1:
-                raise
-            if request.inputs is None and sizes and _OF_SHAPE.search(str(failure).partition("Error: ")[2]):
-                made = "x".join(map(str, (request.batch_size, *sizes)))
-                raise CaptureError(f"{failure}; the input is {made}, for others expected {_OWN_INPUTS}") from failure
             raise
 
 
 def _completed(request: Request, program: Program, loss: AssumedLoss, step: CapturedStep) -> CapturedStep:
+    refuse_unbatched(request, step)
     arguments = program.make_inputs()
     step = with_loss(step, loss, text_of_request(request, program.text, arguments, loss))
     if request.real:
@@ -144,7 +127,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
     named, source = _named(request)
     versions = [library_version(each) for each in ("torch", source) if each]
     make_model = named.make if named else model_maker(request.model)
-    given = _Inputs(request, named)
+    given = RequestInputs(request, named)
     loss = AssumedLoss(request.model, request.accumulate)
     program = Program(
         **request.loop,
@@ -201,60 +184,6 @@ def _library_of(name: str) -> str:
             f"{quote(name)}: no library of models is installed: pip install torchvision timm transformers"
         )
     raise unknown_name(", ".join(names), name, list(dict.fromkeys(chain.from_iterable(names.values()))))
-
-
-class _Inputs:
-    """Inputs from a user's function, or images or tokens of a size."""
-
-    def __init__(self, request: Request, named: NamedModel | None) -> None:
-        self._batch_size = request.batch_size
-        self._is_real = request.runs
-        self._arguments = named.arguments if named else None
-        self.image = request.image or (named.image if named else None) or ()
-        self.tokens = request.tokens or (named.tokens if named else None) or 0
-        sizes = (request.batch_size, *([request.tokens] if request.tokens else []))
-        self._own = inputs_maker(request.inputs, *sizes) if request.inputs else None
-        if self._own is None:
-            _check_sizes(request, named)
-        self.sample = "sequence" if self.tokens else "image"
-        self.notes = tuple(self._notes(request, named))
-
-    def _notes(self, request: Request, named: NamedModel | None) -> list[str]:
-        notes = [named.note] if named and named.note else []
-        if self._own is None and request.image is None and request.tokens is None:
-            size = f"{self.tokens} tokens" if self.tokens else "x".join(map(str, self.image))
-            notes.append(f"inputs are of the size that {request.model} has by default: {size}")
-        return notes
-
-    def make(self) -> Arguments:
-        if self._own is not None:
-            own = self._own()
-            return own if self._is_real else copied(own, values=False)
-        if self._arguments is not None:
-            return (), self._arguments(self._batch_size, self.tokens, self.image)
-        if self.image:
-            return (torch.randn(self._batch_size, *self.image),), {}
-        return (torch.randint(_IDS, (self._batch_size, self.tokens)),), {}
-
-
-def _check_sizes(request: Request, named: NamedModel | None) -> None:
-    """Check that a model gets the kind of input that it takes."""
-    if named is None:
-        if not (request.image or request.tokens):
-            raise CaptureError(
-                f"{request.model}: inputs are missing, expected --image 3x224x224, --tokens 1024, or {_OWN_INPUTS}"
-            )
-    elif not (named.image or named.tokens):
-        raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {_OWN_INPUTS}")
-    elif request.image and not named.image:
-        raise CaptureError(f"--image: {request.model} takes tokens, expected --tokens")
-    elif request.image and named.image and len(request.image) != len(named.image):
-        found, example = ("x".join(map(str, each)) for each in (request.image, named.image))
-        raise CaptureError(
-            f"--image: found {found}, expected {len(named.image)} sizes for {request.model}, as {example}"
-        )
-    elif request.tokens and not named.tokens:
-        raise CaptureError(f"--tokens: {request.model} takes images, expected --image")
 
 
 @dataclass(frozen=True)

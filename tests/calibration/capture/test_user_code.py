@@ -254,6 +254,18 @@ def test_one_number_for_an_image_is_explained(tmp_path: Path) -> None:
         next(captured_together((Request(model=f"{path}:make", batch_size=2, image=(512,)),)))
 
 
+@pytest.mark.parametrize(("batch", "said"), [(2, "to have 3 channels, but got 2"), (3, "took the batch of 3 for the")])
+def test_two_numbers_for_an_image_are_explained(batch: int, said: str, tmp_path: Path) -> None:
+    """A batch of as many as there are channels passes as one image without a batch, and is refused as well."""
+    path = tmp_path / "a_convolution.py"
+    path.write_text("from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 3)\n")
+    asked = Request(model=f"{path}:make", batch_size=batch, image=(3, 224))
+    with pytest.raises(CaptureError, match=r"--image 3x224 is two numbers a sample, .*as 3x224x224$") as refused:
+        next(captured_together((asked,)))
+    assert said in str(refused.value)
+    assert str(refused.value).count("3x224x224") == 1
+
+
 @pytest.mark.parametrize("asked", [{"image": (3, 8, 8)}, {"tokens": 8}])
 def test_what_does_not_take_an_image_or_tokens_is_shown_how_to_get_others(
     asked: dict[str, Any], tmp_path: Path
