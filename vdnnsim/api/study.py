@@ -54,10 +54,9 @@ class LoadedStudy(Shown):
             StudyError: points cannot be stored, or a picture cannot be drawn.
             OutputError: the folder cannot be written, or has other files.
         """
-        from vdnnsim.report.folder import write_folder
         from vdnnsim.report.picture import Picture
         from vdnnsim.study.fastest import sweep_page
-        from vdnnsim.study.folder import SWEEP_WRITER, report_files
+        from vdnnsim.study.folder import write_report
         from vdnnsim.study.results import progress_of, results_table
         from vdnnsim.study.store import writing
         from vdnnsim.study.sweep import local_workers, sweep
@@ -65,7 +64,7 @@ class LoadedStudy(Shown):
         place = Path("reports") / self.study.name if folder is None else Path(folder)
         with writing(place) as store:
             sweep(self.study, store, local_workers(workers))
-            write_folder(place, report_files(self.study, store), SWEEP_WRITER)
+            write_report(self.study, store, place)
             progress = progress_of(self.study, store)
             page = sweep_page(self.study, store, progress, "to_pandas() has all")
             table = results_table(self.study, store, page)

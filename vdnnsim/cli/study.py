@@ -186,15 +186,14 @@ def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
 
 def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, parquet: Path | None) -> None:
     from vdnnsim.files.atomic import replace_file
-    from vdnnsim.report.folder import write_folder
-    from vdnnsim.study.folder import SWEEP_WRITER, report_files
+    from vdnnsim.study.folder import write_report
     from vdnnsim.study.results import results_csv, write_parquet
 
     if csv_file is not None:
         replace_file(csv_file, results_csv(study, store))
     if parquet is not None:
         write_parquet(parquet, study, store)
-    write_folder(folder, report_files(study, store), SWEEP_WRITER)
+    write_report(study, store, folder)
 
 
 def _workers(count: int | None, cluster: str | None) -> "Workers":

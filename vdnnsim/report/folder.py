@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED, Content, alone_in, replace_file, replace_files
@@ -78,6 +78,7 @@ _LARGEST_BYTES: Final = 64 * 2**20
 _LARGE_BYTES: Final = 10 * 2**20
 """Size of a folder from which it is told."""
 QUESTION: Final = "question"
+Drawn = TypeVar("Drawn")
 """Key of a manifest: workload and machine in a line."""
 
 
@@ -186,6 +187,21 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
         paths = tuple(folder / name for name in files)
         is_other = before not in ("", json.loads(manifest).get(QUESTION))
         return Written(paths, sum(path.stat().st_size for path in paths), removed, is_other)
+
+
+def write_drawn(
+    folder: Path,
+    draw: Callable[[], Mapping[str, Drawn]],
+    files: Callable[[Mapping[str, Drawn]], Mapping[str, Content]],
+    writer: Writer,
+) -> Written:
+    """Write files with their pictures by name; where these cannot be drawn, all else before that is raised."""
+    try:
+        pictures = draw()
+    except Exception:
+        write_folder(folder, files({}), writer)
+        raise
+    return write_folder(folder, files(pictures), writer)
 
 
 def _manifest(path: Path) -> Mapping[str, Any] | None:

@@ -1,7 +1,9 @@
 """The folder of a study: `results.csv`, pictures, and the manifest `run.json`; equal studies give equal bytes."""
 
 import json
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +11,7 @@ from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.errors import ProfileError, StudyError
 from vdnnsim.files.atomic import Content
 from vdnnsim.hardware.profile import find_profile, load_profile
-from vdnnsim.report.folder import Writer, versions
+from vdnnsim.report.folder import Writer, versions, write_drawn
 from vdnnsim.report.study_picture import KERNEL_TIMES, StudyCells, shows
 from vdnnsim.study.points.resolve import shown
 from vdnnsim.study.results import StudyRow, progress_of, results_csv, study_rows, table_header, table_row
@@ -27,20 +29,22 @@ def file_names(study: Study) -> tuple[str, ...]:
     return (*SWEEP_WRITER.files, *(f"{picture.name}.png" for picture in study.pictures))
 
 
-def report_files(study: Study, store: Store) -> dict[str, Content]:
-    """Return the content of each file by its name.
+def write_report(study: Study, store: Store, folder: Path) -> None:
+    """Write the files of a study, all but the pictures also where one of these cannot be drawn.
 
     Raises:
         InputError: a picture has no points or too many, or two points share one place.
+        OutputError: the folder cannot be written, or has other files.
     """
-    return {
-        "results.csv": results_csv(study, store),
-        **_pictures(study, store),
-        SWEEP_WRITER.manifest: _manifest(study, store),
-    }
+    write_drawn(folder, partial(_pictures, study, store), partial(_files, study, store), SWEEP_WRITER)
 
 
-def _manifest(study: Study, store: Store) -> bytes:
+def _files(study: Study, store: Store, pictures: Mapping[str, bytes]) -> dict[str, Content]:
+    manifest = _manifest(study, store, (*SWEEP_WRITER.files, *pictures))
+    return {"results.csv": results_csv(study, store), **pictures, SWEEP_WRITER.manifest: manifest}
+
+
+def _manifest(study: Study, store: Store, names: Iterable[str]) -> bytes:
     progress = progress_of(study, store)
     content = {
         "format_version": SWEEP_WRITER.version,
@@ -52,7 +56,7 @@ def _manifest(study: Study, store: Store) -> bytes:
         "study": study.name,
         "axes": {axis.key: [shown(value) for value in axis.values] for axis in study.axes},
         "points": {"done": progress.done, "failed": progress.failed, "missing": progress.missing},
-        "files": sorted(file_names(study)),
+        "files": sorted(names),
     }
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -165,3 +166,18 @@ def test_trace_names_are_safe_and_differ(move: PolicyResult) -> None:
         "trace_.._etc.json",
         "trace_vdnn_all_m_3.json",
     )
+
+
+def test_all_but_pictures_is_written_where_these_cannot_be_drawn(
+    result: ScenarioResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: ScenarioResult) -> NoReturn:
+        raise ValueError("of matplotlib")
+
+    monkeypatch.setattr("vdnnsim.report.plots.draw_pictures", broken)
+    with pytest.raises(ValueError, match="of matplotlib"):
+        write_report(result, tmp_path)
+    written = json.loads((tmp_path / "run.json").read_bytes())["files"]
+    assert {"results.csv", "report.md", "report.html"} <= set(written)
+    assert names(tmp_path) == set(written)
+    assert not any(each.endswith(".png") for each in written)

@@ -88,4 +88,5 @@ def test_wrong_pictures_are_refused_in_one_line(tmp_path: Path, old: str, new: s
     assert code == 1
     assert message in output
     assert out.exists() is message.startswith("picture")
+    assert {"results.csv", "run.json"} <= {each.name for each in out.glob("*")} or not out.exists()
     assert out.exists() or output.count("\n") == 1

@@ -1,5 +1,7 @@
 """The folder of a run: CSV, pages, pictures, traces, snapshots and the manifest `run.json`."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +17,9 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.report.findings import question_text
-from vdnnsim.report.folder import QUESTION, Writer, Written, write_folder
+from vdnnsim.report.folder import QUESTION, Writer, Written, write_drawn
 from vdnnsim.report.labels import file_names
+from vdnnsim.report.picture import Picture
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import perfetto_text
@@ -174,21 +177,30 @@ RUN_WRITER: Final = Writer.of(
 
 def write_report(result: ScenarioResult, folder: Path) -> Written:
     """Write tables, report, pictures and traces of a scenario, replacing those of an earlier run."""
-    return write_folder(folder, report_files(result), RUN_WRITER)
+    return write_drawn(folder, partial(_pictures, result), partial(_files, result), RUN_WRITER)
 
 
 def report_files(result: ScenarioResult) -> dict[str, bytes]:
+    return _files(result, _pictures(result))
+
+
+def _pictures(result: ScenarioResult) -> dict[str, Picture]:
     # Importing matplotlib takes longer than most scenarios.
     from vdnnsim.report.plots import draw_pictures
+
+    return {each.name: each for each in draw_pictures(result)}
+
+
+def _files(result: ScenarioResult, pictures: Mapping[str, Picture]) -> dict[str, bytes]:
     from vdnnsim.report.run.browser import html_text
 
-    pictures, traces, snapshots = draw_pictures(result), trace_names(result.slowest), snapshot_names(result)
+    traces, snapshots = trace_names(result.slowest), snapshot_names(result)
     contents: dict[str, str | bytes] = {
         "results.csv": csv_text(RUN, result_rows(result)),
-        "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
+        "report.md": page_text(result, {name: each.description for name, each in pictures.items()}, traces, snapshots),
         "report.html": html_text(result),
         **{name: perfetto_text(result, rows) for name, rows in zip(traces, result.by_policy, strict=True)},
-        **{each.name: each.png for each in pictures},
+        **{name: each.png for name, each in pictures.items()},
         **{name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)},
     }
     return RUN_WRITER.with_manifest(result.sources, run_facts(result), contents)
