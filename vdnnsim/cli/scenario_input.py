@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from calibration.capture.request import Request
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.training_loops import Loop
+    from vdnnsim.engine.host import Execution
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.policies.interface import Policy
@@ -141,13 +142,11 @@ def model_input(
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.dnn.captured_on_card import ModelsByCard
     from vdnnsim.engine.host import Execution
-    from vdnnsim.files.value import Entry
     from vdnnsim.memory.choices import allocator
     from vdnnsim.scenario.captured import as_executed
     from vdnnsim.study.machines import scenario_on_any
 
-    named = Entry("", "--execution", words["execution"] or Execution.EAGER.value, InputError)
-    execution = named.choice(Execution, "a way of execution")
+    execution = _execution(words["execution"] or Execution.EAGER.value)
     memory_model = read_option("--allocator", allocator, words["allocator"] or "")
     request = request_of(words["model"], words["batch"], words)
     # What torch.compile makes of real tensors is not known: their operators are fused by rule.
@@ -219,6 +218,19 @@ def model_input(
     model.capture_card = captured_for
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     return ScenarioInput(replace(scenario, memory_model=memory_model), types, Path(), captured_for=captured_for)
+
+
+def _execution(name: str) -> "Execution":
+    from vdnnsim.engine.host import Execution
+    from vdnnsim.files.value import Entry
+
+    named = Entry("", "--execution", name, InputError)
+    if name == "reduce-overhead":
+        raise named.expected(
+            "'compiled': the memory that CUDA graphs share is not captured. Time is that of a step of `vdnnsim capture "
+            "--compile` in a scenario with `execution: cuda_graphs`, memory that of a script under `vdnnsim pretend`"
+        )
+    return named.choice(Execution, "a way of execution")
 
 
 def _source(request: "Request", captured: "CapturedStep | list[CapturedStep]") -> tuple[str, str]:
