@@ -63,8 +63,8 @@ def keep_user_frames(failure: BaseException) -> None:
 
 def failure_outside(failure: BaseException, name: str) -> CaptureError:
     """Return the error of a user's Python code that failed outside of operators."""
-    while failure.__cause__ is not None and _first_line(failure).endswith(":"):
-        # As "Failed to run stage backward:", behind which PyTorch prints the tensors of the stage.
+    while failure.__cause__ is not None and (isinstance(failure, ImportError) or _first_line(failure).endswith(":")):
+        # As "Could not import module", and "Failed to run stage backward:" before the tensors of the stage.
         failure = failure.__cause__
     text = _first_line(failure)
     is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))

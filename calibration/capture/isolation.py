@@ -134,9 +134,11 @@ class CapturingProcess:
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.DecodeError:
-            status, self._begun = self._begun.process.wait(), None
+            begun, self._begun = self._begun, None
+            status = begun.process.wait()
+            words = _last_words(said + begun.said())
             self._end()
-            raise CaptureError(f"{request.model}: {_end(status)}{_last_words(said)}") from None
+            raise CaptureError(f"{request.model}: {_end(status)}{words}") from None
         # After a failure its one line is enough.
         if said and answer.step is not None and sys.stderr is not None:
             sys.stderr.write(said)
@@ -171,10 +173,14 @@ class _Begun:
             self._asking.write(msgspec.json.encode(request) + b"\n")
             self._asking.flush()
         line = self._telling.readline()
+        return line, self.said()
+
+    def said(self) -> str:
+        """Return what the process printed since it was asked last."""
         # The child moves the position that it shares.
         said = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size - self._read, self._read)
         self._read += len(said)
-        return line, said.decode("utf-8", "replace")
+        return said.decode("utf-8", "replace")
 
     def end(self) -> None:
         """End the process, which waits for a request, or captures one that is asked for no more."""

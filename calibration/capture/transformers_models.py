@@ -11,6 +11,7 @@ import msgspec
 import torch
 from torch import nn
 
+from calibration.capture.failures import failure_outside
 from calibration.capture.hub_models import hub_model, hub_models
 from calibration.capture.libraries import NamedModel, library, library_version, timm_model, unknown_name
 from vdnnsim.dnn.captured_step import ProgramText
@@ -99,7 +100,10 @@ def configured_model(path: Path) -> NamedModel:
     except Exception as failure:
         raise CaptureError(f"{file_name(path)}: {describe_exception(failure)}") from failure
     named = next(iter(stated.get("architectures") or ()), "")
-    model_class = getattr(import_module("transformers"), str(named), None)
+    try:
+        model_class = getattr(import_module("transformers"), str(named), None)
+    except ImportError as failure:
+        raise failure_outside(failure, f"{file_name(path)}: architectures: {named}") from failure
     if model_class is None:
         raise CaptureError(
             f"{file_name(path)}: architectures: found {describe(named)}, which is no class of "

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 import vdnnsim
 from calibration.capture.capture import capture
-from calibration.capture.failures import about_split
+from calibration.capture.failures import about_split, failure_outside
 from calibration.capture.program import CaptureDevice
 from tests.calibration.capture.programs import numbers, program, two_linears
 from vdnnsim.dnn.layout import parse_layout
@@ -60,6 +60,13 @@ def test_failures_name_file_line_and_reason(then: Callable[[Tensor], Any], why: 
     with pytest.raises(CaptureError, match=rf"model: .*test_failures\.py:\d+.*{why}") as caught:
         captured(then)
     assert "\n" not in str(caught.value)
+
+
+def test_a_failed_import_is_what_made_it_fail() -> None:
+    """As transformers says of any model where torchvision was built for another PyTorch."""
+    failure = ModuleNotFoundError("Could not import module 'GPT2LMHeadModel'.")
+    failure.__cause__ = RuntimeError("operator torchvision::nms does not exist")
+    assert str(failure_outside(failure, "gpt2")).endswith(": RuntimeError: operator torchvision::nms does not exist")
 
 
 def test_products_in_float8_are_refused_by_their_module() -> None:
