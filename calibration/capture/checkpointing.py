@@ -63,7 +63,7 @@ def checkpoint_blocks(model: nn.Module, how: str, blocks: Sequence[nn.Module] = 
     chosen = list(blocks[every - 1 :: every])
     for each in chosen:
         recomputed = partial(checkpoint, Recomputed(each), use_reentrant=False, preserve_rng_state=False, **more)
-        each.forward = recomputed  # type: ignore[method-assign]
+        each.forward = recomputed
     return chosen
 
 
