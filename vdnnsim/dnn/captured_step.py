@@ -104,6 +104,11 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         """Samples of a micro-batch, where these are in its batch together."""
         return self.batch_size // self.micro_batches
 
+    @cached_property
+    def is_sharded(self) -> bool:
+        """Whether it is a rank of a model that FSDP shards."""
+        return any(each.name.startswith("fsdp.") for each in self.operations)
+
     @property
     def update(self) -> str:
         """How parameters are updated, as `adamw_fused in backward`; empty without an update."""

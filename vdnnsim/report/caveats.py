@@ -25,6 +25,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.trace import ServerTrace, StallCause
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_seconds
 
@@ -185,7 +186,20 @@ def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
     if result.gpus > 1:
         return tuple(_contention_line(result, rows) for rows in result.by_policy)
     is_rank = result.captured is not None and result.captured.base.ranks > 1
-    return tuple(f"{rows[0].policy}: {_exposed(result, rows)}" for rows in result.by_policy if is_rank)
+    lines = [f"{rows[0].policy}: {_exposed(result, rows)}" for rows in result.by_policy if is_rank]
+    if result.captured is not None and result.captured.base.is_sharded:
+        plans = [row.trace.plan for row in result.slowest]
+        keeping = [each.policy for each in plans if each.certificate is None and _recomputes(each)]
+        if keeping:
+            lines.append(
+                f"{listed(keeping)}: keeps for its recomputation weights that forward gathered; PyTorch gathers them "
+                "again, as with `--checkpointing full`"
+            )
+    return tuple(lines)
+
+
+def _recomputes(plan: TrainingPlan) -> bool:
+    return any(isinstance(each, Compute) and each.repeat for each in plan.operations)
 
 
 def _exposed(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:

@@ -87,7 +87,7 @@ class AnswerReplays:
     @property
     def is_sharded(self) -> bool:
         """Whether FSDP shards the model, which `apply` refuses."""
-        return any(each.name.startswith("fsdp.") for each in self.workload.captured.operations)
+        return self.workload.captured.is_sharded
 
     @property
     def room_bytes(self) -> int:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.captured_ranks import counted, offloading, sharded, staged
+from tests.captured_steps import chain
 from tests.machines import shipped_profile
 from tests.toy import server_with
 from tests.two_gpus import PEERED
@@ -14,6 +15,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Communicate, Stream
+from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import budgets, caption
@@ -127,3 +129,14 @@ def test_a_report_of_shards_on_the_host() -> None:
         assert len(memory_figure(result, result.subject).axes) == 1
         assert timeline_figure(result, result.subject).axes
     assert "to host" in perfetto_text(result, result.results)
+
+
+def test_a_policy_that_recomputes_with_gathered_weights_says_that_it_keeps_them() -> None:
+    """The chain with its first operation called as FSDP's; its checkpoint runs the first of two segments again."""
+    step = chain()
+    first = msgspec.structs.replace(step.operations[0], name="fsdp.all_gather_copy_in")
+    step = msgspec.structs.replace(step, operations=(first, *step.operations[1:]), ranks=2, parallel="fsdp=2")
+    asked = scenario_of(CapturedModel(step), "a rank", shipped_profile("h100_x8"), (PyTorch(), Checkpoint()))
+    lines = contention_lines(run_scenario(asked))
+    assert [each.partition(": ")[0] for each in lines] == ["pytorch(p)", "checkpoint(p)", "checkpoint(p)"]
+    assert "keeps for its recomputation weights that forward gathered" in lines[-1]
