@@ -175,16 +175,22 @@ def free_blocks(requests: Iterable[Request], granule_bytes: int, settings: Alloc
     return [each.nbytes for each in _after(requests, granule_bytes, settings, small=False).free_blocks]
 
 
+def are_small(requests: Iterable[Request], granule_bytes: int) -> list[bool]:
+    """Return whether each request is for a block of PyTorch's small pool, or frees one."""
+    found, held = list[bool](), dict[int, bool]()
+    for each in requests:
+        if each.nbytes is not None:
+            held[each.key] = round_up(each.nbytes, granule_bytes) <= LARGEST_SMALL_BYTES
+        found.append(held[each.key])
+    return found
+
+
 def _after(
     requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings, *, small: bool
 ) -> CachingAllocator:
     """Return PyTorch's allocator when it has served the small requests, or the large ones."""
-    sizes, own = dict[int, int](), list[Request]()
-    for each in requests:
-        nbytes = sizes[each.key] if each.nbytes is None else round_up(each.nbytes, granule_bytes)
-        sizes[each.key] = nbytes
-        if (nbytes <= LARGEST_SMALL_BYTES) is small:
-            own.append(each)
+    asked = list(requests)
+    own = [each for each, is_small in zip(asked, are_small(asked, granule_bytes), strict=True) if is_small is small]
     allocator = pytorch_allocator(UNLIMITED_BYTES, granule_bytes, settings)
     placed = serve(own, allocator, UNLIMITED_BYTES, granule_bytes)
     assert isinstance(placed, Placed)

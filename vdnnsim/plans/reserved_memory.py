@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, count, takewhile
+from itertools import chain, compress, count, takewhile
 from typing import Final, NamedTuple
 
 from vdnnsim.memory.live_segments import LiveSegments
@@ -27,6 +27,7 @@ from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.pool_units import Unit, large_blocks, units_of
 from vdnnsim.plans.repetition import (
+    are_small,
     buffer_of,
     first_products,
     free_blocks,
@@ -177,10 +178,11 @@ class Reserving:
     def _with(self, cut: Cut, first_state: int | None) -> Reserved:
         """Serve the requests; PyTorch's own pool has what private ones leave."""
         segments = {STATES + pool if pool else 0: sizes for pool, sizes in cut.segments.items()}
-        pools = {unit: STATES + pool for unit in set(self._units.values()) if (pool := cut.pools.get(unit, 0))}
-        head, *iterations = self._after_head
-        of_operation = {at: pools[unit] for at, unit in self._units.items() if unit in pools}
-        rest = [[each.in_pool(of_operation.get(each.operation, 0)) for each in asked] for asked in iterations]
+        (head, *rest), units = self._after_head, {*self._units.values()} if cut.pools else ()
+        pools = {unit: STATES + pool for unit in units if (pool := cut.pools.get(unit, 0))}
+        if pools:
+            of_operation = {at: pools.get(unit, 0) for at, unit in self._units.items()}
+            rest = [[each.in_pool(of_operation.get(each.operation, 0)) for each in asked] for asked in rest]
         states = list[Asked]()
         if first_state is not None:
             updated = [each.in_pool(STATES) for each in rest[0][first_state : self._end_of_states]]
@@ -192,14 +194,12 @@ class Reserving:
                 if each.request.key in made:
                     states.append(each)
             rest[0] = rest[0][:first_state] + updated + rest[0][self._end_of_states :]
-        small_bytes = self._reserved_bytes(chain(head, *rest), small=True)
+        small_bytes = self._reserved_bytes(compress(chain(head, *rest), self._are_small), small=True)
         states_bytes = self._reserved_bytes(states, small=False)
-        left_bytes = self._most_bytes - small_bytes - states_bytes
-        left_bytes -= self._reserved_bytes(head, small=False) + self._streams_bytes
-        own_bytes = whole_pages(left_bytes - sum(chain.from_iterable(segments.values())), self.settings)
-        if own_bytes < OWN_SEGMENT_BYTES:
-            # PyTorch would take a larger segment.
-            own_bytes = 0
+        left_bytes = self._most_bytes - small_bytes - states_bytes - self._reserved_bytes(head, small=False)
+        own_bytes = whole_pages(left_bytes - self._streams_bytes - sum(chain(*segments.values())), self.settings)
+        # PyTorch would take a larger segment for less.
+        own_bytes *= own_bytes >= OWN_SEGMENT_BYTES
         memory = ReservedMemory(
             own_bytes, segments, pools, small_bytes, states_bytes, self.capacity_bytes, self.settings
         )
@@ -207,8 +207,7 @@ class Reserving:
         others = ((pool, nbytes) for pool, sizes in segments.items() for nbytes in sizes)
         sizes = [(next(keys), pool, nbytes) for pool, nbytes in ((0, own_bytes), *others)]
         taking = (Asked(where, Request(key, nbytes, pool=pool)) for key, pool, nbytes in sizes)
-        freeing = (Asked(where, Request(key, None)) for key, _, _ in sizes)
-        rest[0] = [*head, *taking, *freeing, *rest[0]]
+        rest[0] = [*head, *taking, *(Asked(where, Request(key, None)) for key, *_ in sizes), *rest[0]]
         return Reserved(rest, self.serve([*chain.from_iterable(rest)]), memory, len(head) + 2 * len(sizes))
 
     def _reserved_bytes(self, asked: Iterable[Asked], *, small: bool) -> int:
@@ -225,6 +224,10 @@ class Reserving:
         asked = [*chain.from_iterable(self.iterations)]
         keys = {each.request.key for each in asked if each.request.stream}
         return self._reserved_bytes((each for each in asked if each.request.key in keys), small=False)
+
+    @cached_property
+    def _are_small(self) -> list[bool]:
+        return are_small((each.request for each in chain(*self._after_head)), self.granule_bytes)
 
     @cached_property
     def _after_head(self) -> list[list[Asked]]:
@@ -256,8 +259,7 @@ class Reserving:
     @cached_property
     def _first_key(self) -> int:
         """The first of the keys of no buffer and no iteration."""
-        asked = chain.from_iterable(self.iterations)
-        return max(len(self.plan.buffers), 1 + max(each.request.key for each in asked))
+        return max(len(self.plan.buffers), 1 + max(each.request.key for each in chain(*self.iterations)))
 
     @cached_property
     def _first_state(self) -> int | None:
@@ -295,5 +297,4 @@ def _requests(found: Reserved) -> list[Request]:
 def _lacking_bytes(found: Reserved) -> int:
     """Return by how much the largest free block is too small for the request that fails."""
     assert isinstance(found.answer, Overflow)
-    wanted = _requests(found)[found.answer.position].nbytes
-    return max(1, (wanted or 0) - found.answer.largest_free_bytes)
+    return max(1, (_requests(found)[found.answer.position].nbytes or 0) - found.answer.largest_free_bytes)
