@@ -39,7 +39,7 @@ SLOW: Final = 50
 
 It cannot win: no card is rented for so much less.
 """
-_OTHER_LOOPS: Final = "`run` tries updates in backward and states on the host"
+_OTHER_LOOPS: Final = "`run` tries updates in backward, states on the host and frozen weights in bfloat16"
 
 
 def rank_by_ways(  # noqa: PLR0913 - all that a ranking is asked for

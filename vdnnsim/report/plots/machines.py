@@ -28,6 +28,8 @@ _LOOKS: Final = {
     Basis.DATASHEET: ("#8e2f6b", "D", "datasheet peaks, which no kernel reaches"),
 }
 _MOST_ROWS = 24
+_MOST_LOOPS: Final = 12
+"""Rows between which there is room for the loop that fits."""
 _PLACE: Final = (0.21, 0.15, 0.5, 0.7)
 _RIGHT: Final = 0.99
 
@@ -54,10 +56,11 @@ def machines_figure(ranking: Ranking, title: str, subtitle: str) -> Figure:
         place = value / scale.factor, row
         axes.plot(*place, marker, color=color, markersize=9, markerfacecolor=face, markeredgewidth=2, zorder=3)
         policy, _, loop = offer.policy.partition(", ")
-        # The table has the rest, which would leave the axes no room.
-        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {policy}{', …' * bool(loop)}"
-        text, beside = f"{scale.with_digits([value]).text(value)}   {held}", axes.get_yaxis_transform()
-        write(axes, text, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
+        more, below = (", …", "") if loop and len(offers) > _MOST_LOOPS else ("", loop)
+        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {policy}{more}"
+        text, at = f"{scale.with_digits([value]).text(value)}   {held}", ((1.02, row), axes.get_yaxis_transform())
+        for each, offset, size, ink in ((text, 0, 12, INK), (below, -15, 9, MUTED)):
+            write(axes, each, at[0], (0, offset), at[1], va="center", fontsize=size, color=ink, annotation_clip=False)
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
     plain_ticks(axes.xaxis, even_ticks(axes.xaxis))
