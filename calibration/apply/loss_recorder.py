@@ -4,7 +4,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -84,8 +83,8 @@ class LossRecorder(TorchFunctionMode):
             call, leaves = replace(call, func=_assigned), [first]
         if first is not None and first.grad_fn and not was_trained and id(first) not in self._made:
             # Made before the first call, as a buffer for results: replayed, each step writes to one of its own.
-            make = partial(torch.zeros, first.shape, dtype=first.dtype, device=first.device)
-            self._note(replace(call, func=make, args=(), kwargs={}), [first])
+            kind = {"dtype": first.dtype, "device": first.device}
+            self._note(replace(call, func=torch.zeros, args=(tuple(first.shape),), kwargs=kind), [first])
             call = replace(call, args=(self._made[id(first)], *call.args[1:]))
         if any(isinstance(each, torch.Tensor) for each in leaves):
             if len(self._calls) >= _MOST_CALLS:

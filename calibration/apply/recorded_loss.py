@@ -102,8 +102,11 @@ class RecordedLoss:
         return self._replayed({number: leaves_of_output(output)})
 
     def _replayed(self, made: dict[int, Sequence[Any]], parts: Sequence[nn.Module] = ()) -> torch.Tensor:
+        tensors = [*tree_leaves(made), *(each for part in parts for each in part.parameters())]
+        device = next(each.device for each in tensors if isinstance(each, torch.Tensor))
         for at, call in self._calls.items():
             args, kwargs = tree_map_only(Made, lambda each: made[each.call][each.leaf], (call.args, call.kwargs))
+            args, kwargs = tree_map_only((torch.device, str), partial(self._placed, device), (args, kwargs))
             with ExitStack() as stack:
                 stack.enter_context(torch.set_grad_enabled(call.has_gradients))
                 # Without real tensors a capture is of the CPU.
@@ -117,6 +120,10 @@ class RecordedLoss:
         self._holding[:] = [made[each.call][each.leaf] for each in held]
         loss: torch.Tensor = made[self._target.call][self._target.leaf]
         return loss
+
+    def _placed(self, device: torch.device, argument: torch.device | str) -> torch.device | str:
+        """Return the device of a capture in place of that of the script, on which its loss makes tensors."""
+        return device if str(argument).partition(":")[0] == self._device_type else argument
 
     def apart(self) -> "RecordedLoss":
         """Return a copy with tensors of its own, to which it may write."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from calibration.apply.recorded_loss import Made, RecordedCall, RecordedLoss
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import Function, Network, backward
 from tests.apply.scripts import batch, labels, watched
@@ -160,6 +161,14 @@ def test_all_calls_are_recomputed() -> None:
     for each in (one, other):
         assert any(number in each for number in schedule.recomputed_operations)
     assert schedule.tape.of_model == {*one, *other}
+
+
+def test_a_loss_makes_its_tensors_on_the_device_of_a_capture() -> None:
+    """Ones of the output and ones that the script made on its GPU; captured on the CPU, where there is none."""
+    made = RecordedCall(torch.ones, (3,), {"device": "cuda:0"}, has_gradients=True, is_narrow=True)
+    added = RecordedCall(torch.add, (Made(0, 0), Made(1, 0)), {}, has_gradients=True, is_narrow=True)
+    loss = RecordedLoss("cuda", {1: made, 2: added}, Made(2, 0), frozenset({0}))
+    assert loss(torch.ones(3)).tolist() == [2, 2, 2]
 
 
 def test_another_number_of_calls_has_the_same_bits_and_is_said() -> None:
