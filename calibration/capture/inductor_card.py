@@ -15,6 +15,7 @@ from torch._dynamo import device_interface
 from torch._inductor import compile_fx as inductor
 from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops
 from torch._inductor.runtime.hints import DeviceProperties
+from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
@@ -33,6 +34,9 @@ _DECOMPOSING: Final = frozenset(
     }
 )
 """Modules that rewrite operators by the device of their tensors."""
+_CONVOLUTIONS: Final = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
+_ONE_DIMENSION: Final = 3
+"""Dimensions of the operands of a convolution in one."""
 _PROPAGATE: Final = inductor.fake_tensor_prop
 _DEVICE_OF: Final = vars(FakeTensor)["device"].fget
 
@@ -84,11 +88,24 @@ def card(compute_capability: tuple[int, int]) -> Iterator[None]:
         mock.patch("torch.cuda.get_device_properties", return_value=properties),
         mock.patch("torch.cuda.get_device_capability", return_value=compute_capability),
         mock.patch("torch._inductor.scheduler.has_triton", return_value=True),
+        mock.patch.dict(fake_impls.op_implementations_dict, dict.fromkeys(_CONVOLUTIONS, _convolution)),
     ):
         try:
             yield
         finally:
             DeviceProperties.create.cache_clear()
+
+
+def _convolution(fake_mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - PyTorch's
+    """Find the shape of a convolution; in one dimension PyTorch would copy operands that lie otherwise, on CUDA."""
+
+    def contiguous(value: Any) -> Any:  # noqa: ANN401 - an argument
+        if isinstance(value, FakeTensor) and value.ndim == _ONE_DIMENSION and not value.is_contiguous():
+            with fake_mode:
+                return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+        return value
+
+    return fake_impls.conv(fake_mode, func, *tree_map(contiguous, args), **tree_map(contiguous, kwargs))
 
 
 def move(graph: torch.fx.Graph, inputs: Sequence[Any], device: torch.device) -> None:

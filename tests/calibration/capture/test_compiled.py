@@ -13,6 +13,7 @@ from calibration.capture.request import Request
 from tests.calibration.capture.ranks import program
 from vdnnsim.api.captured import Captured
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import CaptureError, ScenarioError, StudyError
 
@@ -223,3 +224,26 @@ def test_blocks_of_a_rank_are_compiled_each_and_nothing_else() -> None:
         "triton::triton_poi_fused_add_addmm_1",
     ]
     assert names == [*block * 2, "aten.addmm.default", "aten.sum.default"]
+
+
+class OverTokens(nn.Module):
+    """A convolution over tokens, as of Mamba, whose operand lies transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(8, 8, 4, groups=8, padding=3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total: torch.Tensor = self.convolution((x + x).transpose(1, 2))[..., : x.shape[1]].sum()
+        return total
+
+
+def test_a_convolution_in_one_dimension_takes_an_operand_that_lies_otherwise() -> None:
+    """The same as eager, forward and backward; on CUDA PyTorch would copy the operand to learn its shape."""
+    works = []
+    for is_compiled in (False, True):
+        found = vdnnsim.capture(OverTokens(), torch.ones(2, 5, 8), loss=lambda y: y, compile=is_compiled)
+        works.append([each.work.flop for each in found.operations if isinstance(each.work, ConvolutionWork)])
+    assert works[0] == works[1]
+    # 2 sequences, 5 + 2 x 3 - 3 places, 8 channels of 4 weights.
+    assert works[0][0] == 2 * 2 * 8 * 8 * 4
