@@ -3,8 +3,7 @@
 It is one segment of PyTorch's own pool if that has room for every request, else several, most of them in private pools
 (`torch.cuda.MemPool`) that the loop puts in use for the operations whose results lie there
 (`vdnnsim.memory.private_pools`). What PyTorch's rules do within the pools is replayed, to the address, and the first
-reservation with room is taken. It begins among the segments that the process has, in whose free blocks requests of
-steps find room as well.
+reservation with room is taken. It begins among the segments that the process has, whose free blocks serve steps, too.
 
 Optimizer states that the first update makes are allocated in a private pool of their own, which is not reserved ahead:
 amid the blocks of a step they would split it for good. With them is what such an update allocates between states.
