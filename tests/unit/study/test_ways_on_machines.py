@@ -13,7 +13,7 @@ from tests.answers import MIB, TYPES, answered, asked
 from tests.captured_steps import chain
 from tests.machines import shipped_profile
 from tests.nested import changed
-from vdnnsim.analysis.answer import Change, Way
+from vdnnsim.analysis.answer import Change
 from vdnnsim.analysis.machines import Offer, Ranking, Unfit
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -23,7 +23,6 @@ from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.planning.deadline import Deadline
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.machines import findings
@@ -36,9 +35,16 @@ from vdnnsim.study import ways_on_machines
 from vdnnsim.study.answer_replays import AnswerReplays
 from vdnnsim.study.machines import Prices
 from vdnnsim.study.nearby_machines import nearby
-from vdnnsim.study.replay_budget import ReplayBudget, Tried
+from vdnnsim.study.replay_budget import Tried
 from vdnnsim.study.shared_plans import SharedPlans
 from vdnnsim.study.ways_on_machines import OPERATIONS, rank_by_ways
+
+SCENARIO = """\
+schema_version: 1
+workload: {network: alexnet, batch_size: 128, precision: float32}
+hardware: titan_x_maxwell
+policies: [base(p), vdnn_all(p), vdnn_dyn]
+"""
 
 
 def model() -> CapturedModel:
@@ -119,49 +125,6 @@ def test_without_time_all_is_tried_that_plans_at_once() -> None:
     assert unfit.reason.startswith("parameters, gradients and optimizer states alone take 24 B")
 
 
-def test_what_allocates_too_much_on_a_larger_card_is_not_replayed_on_a_smaller_one() -> None:
-    """All maps of 20,000 images take over 1 MiB, which no card of half of one holds, and costs nothing to say."""
-    budget = ReplayBudget(100)
-    found = {"iteration_s": 1.0, "allocated_bytes": MIB, "held_bytes": MIB, "untried": False}
-    way = msgspec.structs.replace(_way(memory_bytes=2 * MIB), **found)
-    budget.once(_way(memory_bytes=2 * MIB), 10, lambda: way)
-    small = budget.once(_way(memory_bytes=MIB // 2), 10, lambda: way)
-    assert (small.fits, small.untried, small.memory_bytes, budget.operations) == (False, False, MIB // 2, 90)
-    # Nine tenths of a MiB may be all that it allocates on a card with less workspace: it counts a quarter.
-    assert budget.once(_way(memory_bytes=MIB), 10, lambda: way) is way
-    assert budget.operations == 88
-
-
-def test_cards_share_what_a_capture_counts() -> None:
-    """Of 8 operations it counts 24, of four cards 6 for each, and nothing in a loop that is known."""
-    loop = Loop(checkpointing="full")
-    assert ReplayBudget().capturing(8) == 24
-    budget = ReplayBudget(cards=4, loops={loop})
-    assert (budget.capturing(8), budget.capturing(8, loop), budget.capturing(8, Loop())) == (6, 0, 6)
-
-
-def test_what_would_end_behind_the_deadline_is_not_begun() -> None:
-    """Of 4000 operations a second 40,000 take ten, and a capture, which counts threefold, three of 4000.
-
-    What was tried until after the deadline is kept for the same question alone.
-    """
-    now_s = [0.0]
-    budget = ReplayBudget(100_000, deadline=Deadline(((lambda: now_s[0], 12.5),)))
-    first, second, last = map(_way, (1, 2, 3))
-    assert not budget.lacks(first, 40_000)
-    budget.captures(4000, Loop())
-    assert budget.lacks(_way(4), 40_000)
-    assert budget.once(second, 38_000, lambda: second) is second
-    now_s[0] = 9.0
-
-    def tried() -> Way:
-        now_s[0] = 10.0
-        return last
-
-    assert budget.once(last, 2000, tried) is last
-    assert (list(budget.kept), list(budget.known)) == ([(second, 0)], [second, last])
-
-
 def test_a_plain_loop_that_is_too_large_is_replayed_on_one_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a card of 64 MiB; the small one has what it has alone."""
     whole: list[str] = []
@@ -235,18 +198,6 @@ def test_what_was_tried_before_is_neither_captured_nor_replayed_again(
     replayed.clear()
     assert ranked() == first
     assert (batches, replayed) == ([10_000], [])
-
-
-def _way(memory_bytes: int) -> Way:
-    return Way(change=Change.POLICY, policy="x", batch_size=1, hardware="x", memory_bytes=memory_bytes, untried=True)
-
-
-SCENARIO = """\
-schema_version: 1
-workload: {network: alexnet, batch_size: 128, precision: float32}
-hardware: titan_x_maxwell
-policies: [base(p), vdnn_all(p), vdnn_dyn]
-"""
 
 
 def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
