@@ -152,8 +152,8 @@ def _draw_rates(axes: Axes, rankings: Sequence[LayoutRanking]) -> None:
     axes.plot([each.gpus for each, _ in found], per_gpu, color=SERIES_COLORS[0], **_CURVE)
     axes.axhline(per_gpu[0], color=MUTED, linewidth=1.6, linestyle=(0, (3, 2)), zorder=1)
     axes.set_ylim(0, 1.35 * max(per_gpu))
-    befores = (per_gpu[0], *per_gpu)
-    for (each, rate), text, before in zip(found, rate_cells(per_gpu), befores, strict=False):
+    earlier = (per_gpu[0], *per_gpu)
+    for (each, rate), text, before in zip(found, rate_cells(per_gpu), earlier, strict=False):
         label = f"{each.ranked[0].setup.layout or 'one GPU'}\n{text}, {percent(rate / per_gpu[0], 0)}"
         # The dashed line may pass behind it, and a steep curve to its left.
         look: dict[str, Any] = {
