@@ -98,7 +98,7 @@ def test_signs_are_spelled_in_ascii(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     status, table, _ = process(tmp_path, "machines", "small.yaml", "--hardware", "titan_x_maxwell", **ascii_only)
     assert status == 0
-    assert " +-14 %" in table
+    assert " +-15 %" in table
     assert "\\x" not in table
     assert not any(line.endswith(" ") for line in table.splitlines())
 

@@ -101,6 +101,8 @@ def test_where_host_memory_ends_the_answer_says_how_to_state_it(
     reason = "needs more than the 64.0 GiB of host memory"
     for nbytes, why in ((MIB + 5, f"5 B too much; {reason}"), (MIB - 5, reason)):
         assert progress_row(msgspec.structs.replace(way, reason=reason, held_bytes=nbytes)).endswith(f"  {why}")
+    cut = msgspec.structs.replace(way, reason=reason, held_bytes=MIB - 5, cut_short=True)
+    assert progress_row(cut).endswith(f"  {reason}; search cut short")
 
 
 def test_the_first_line_says_what_else_runs_out_or_that_nothing_fits(

@@ -180,7 +180,8 @@ def _why_not(way: Way) -> str:
     if way.reason or way.fits:
         # More of what the reason names would not be enough.
         is_too_much = way.iteration_s > 0 and way.left_bytes < 0
-        return f"{too_much}; {way.reason}" if is_too_much else way.reason or "search cut short" * way.cut_short
+        cut = "search cut short" * (way.cut_short and not way.untried)
+        return "; ".join(filter(None, (too_much * is_too_much, way.reason, cut)))
     if way.in_pieces:
         return "fits but for gaps between blocks"
     if way.is_tight:
