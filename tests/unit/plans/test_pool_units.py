@@ -4,6 +4,7 @@ Units move between pools: 40 MiB of PyTorch's own, and of 60 and 50 MiB of two p
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from vdnnsim.memory.packing import Lifetime
 from vdnnsim.memory.requests import Request
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.device_requests import Asked
-from vdnnsim.plans.operations import Allocate
+from vdnnsim.plans.operations import Allocate, Prefetch
 from vdnnsim.plans.pool_units import Unit, Use, units_of
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.plans.unit_moves import UnitMoves
@@ -54,6 +55,13 @@ def test_boundaries_join_what_lies_between_them() -> None:
 @pytest.mark.parametrize(("policy", "use"), [(SaveOnCpu(), Use.PREFETCH), (Checkpoint(), Use.REPEAT)])
 def test_prefetches_and_recomputed_operations_are_units(policy: Policy, use: Use) -> None:
     assert use in {each for each, _ in uses(plan_of(policy))}
+
+
+def test_all_pieces_of_a_prefetch_are_of_one_unit() -> None:
+    """A buffer is allocated before the first of two."""
+    plan = plan_of(SaveOnCpu())
+    pieces = tuple(one for each in plan.operations for one in (each,) * (1 + isinstance(each, Prefetch)))
+    assert uses(replace(plan, operations=pieces)) == uses(plan)
 
 
 def test_given_buffers_and_those_of_the_update_have_no_unit() -> None:
