@@ -103,6 +103,8 @@ def _compiled(program: Program) -> Iteration:
     iteration.model.forward = torch.compile(iteration.model.forward, dynamic=False)
     iteration.run(lambda _: None)
     gc.collect()  # Frames that were traced refer to each other, and to results, as logits.
+    # Of this iteration they are made again; those of a model before it would stay, though this one has no products.
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
     torch.cuda.empty_cache()
     return iteration
 
