@@ -71,11 +71,15 @@ def add_checkpoints(model: nn.Module, how: str) -> Callable[[], None]:
     """Let a model recompute its blocks, as `checkpoint_blocks`; returns a function that makes it what it was."""
     configs = [config for each in model.modules() if (config := getattr(each, "config", None)) is not None]
     caching = [each for each in configs if getattr(each, "use_cache", False)]
+    before = {id(each): each.forward for each in model.modules()}
     chosen = checkpoint_blocks(model, how)
 
     def undo() -> None:
         for block in chosen:
             del block.forward
+            if block.forward != before[id(block)]:
+                # It had one of its own, not that of its class.
+                block.forward = before[id(block)]
         for each in caching:
             each.use_cache = True
 

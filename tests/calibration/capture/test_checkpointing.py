@@ -112,15 +112,15 @@ def test_one_model_is_captured_with_checkpoints_and_without() -> None:
 
 
 def test_a_model_without_checkpoints_caches_again() -> None:
-    """Where its configuration says so; the other block has none."""
+    """Where its configuration says so; the other block has none, and a forward of its own."""
     blocks = [Block(), Block()]
-    model, config = nn.Sequential(*blocks), SimpleNamespace(use_cache=True)
-    vars(blocks[0])["config"] = config
+    model, config, own = nn.Sequential(*blocks), SimpleNamespace(use_cache=True), torch.relu
+    vars(blocks[0])["config"], vars(blocks[1])["forward"] = config, own
     undo = add_checkpoints(model, "full")
     assert not config.use_cache
-    assert all("forward" in vars(each) for each in blocks)
+    assert [vars(each)["forward"] is own for each in blocks] == [False, False]
     undo()
-    assert not any("forward" in vars(each) for each in blocks)
+    assert [vars(each).get("forward") for each in blocks] == [None, own]
     assert config.use_cache
     assert list(model) == blocks
 
