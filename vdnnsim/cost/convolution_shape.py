@@ -117,9 +117,14 @@ class ConvolutionShape:
         return len(self.kernel) == _VOLUME
 
     @property
+    def is_strided(self) -> bool:
+        """Whether its window steps over pixels, in any direction."""
+        return max(self.stride) > 1
+
+    @property
     def is_plain_product(self) -> bool:
         """Whether it is a product of matrices whose rows begin at multiples of 8 elements, as it lies."""
-        return self.window == 1 and set(self.stride) == {1} and self.output_pixels % 8 == 0
+        return self.window == 1 and not self.is_strided and self.output_pixels % 8 == 0
 
     @property
     def output_size(self) -> tuple[int, ...]:
@@ -208,7 +213,7 @@ def multiplies_groups_last(shape: ConvolutionShape, phase: Phase, groups: int, c
     """Whether tensor cores compute a convolution in groups of maps that lie as N, H, W, C."""
     if is_packed(shape, groups) or (phase.is_backward and cudnn >= GROUPED_GRADIENTS):
         return True
-    if phase is Phase.BACKWARD_WEIGHTS or (phase is Phase.BACKWARD_DATA and shape.stride != (1, 1)):
+    if phase is Phase.BACKWARD_WEIGHTS or (phase is Phase.BACKWARD_DATA and shape.is_strided):
         return False
     return TILE_CHANNELS % shape.c == 0 or shape.c > TILE_CHANNELS
 

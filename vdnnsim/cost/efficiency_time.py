@@ -277,7 +277,7 @@ class EfficientGpu:
             channels = shape.c if channels_last else channels
             if channels_last and shape.c == 1:
                 parts_bytes = summed_parts_bytes(element_type, shape.n, groups * shape.k, shape.kernel)
-        elif phase is Phase.BACKWARD_DATA and channels_last and shape.stride != (1, 1) and p.cudnn < GROUPED_GRADIENTS:
+        elif phase is Phase.BACKWARD_DATA and channels_last and shape.is_strided and p.cudnn < GROUPED_GRADIENTS:
             fraction = p.depthwise_strided_flop_fraction
             channels = min(max(shape.c, _FEWEST_STRIDED), _MOST_STRIDED)
         flop = groups * shape.flop * channels / shape.c

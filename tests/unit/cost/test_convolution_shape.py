@@ -1,8 +1,10 @@
 """Convolutions of groups, of frames and in time as the cost model sees them."""
 
+from dataclasses import replace
+
 import pytest
 
-from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.convolution_shape import ConvolutionShape, multiplies_groups_last
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.kernel_work import ConvolutionWork
@@ -64,3 +66,13 @@ def test_a_dilated_window_is_as_wide_as_its_weights_lie_apart() -> None:
     """Three weights two pixels apart cover five of nine rows: of those and two zeros 7 windows, of all 9 x 9 49."""
     work = ConvolutionWork(1, 8, 8, (9, 9), (3, 3), (1, 1), (1, 1), (2, 2), groups=1)
     assert ConvolutionShape.of_work(work).output_pixels == 49
+
+
+@pytest.mark.parametrize("groups", [4, 8])
+def test_a_volume_in_groups_without_a_stride_is_not_strided(groups: int) -> None:
+    """Groups of two channels and of one: cuDNN 8 leaves data gradients to CUDA cores where there is a stride alone."""
+    work = ConvolutionWork(1, 8, 8, (4, 4, 4), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), groups)
+    shape = ConvolutionShape.of_work(work)
+    assert not shape.is_strided
+    assert multiplies_groups_last(shape, Phase.BACKWARD_DATA, groups, cudnn=8.0)
+    assert replace(shape, stride=(1, 2, 1)).is_strided
